@@ -1,0 +1,1 @@
+"""The first ring of retries: what a component body calls."""
