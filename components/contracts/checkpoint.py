@@ -1,5 +1,6 @@
-"""Checkpoints: how train_model commits a step, and how train_model, evaluate_model and export_model
-read one back.
+"""Checkpoints: how train_model commits a step, and how the other steps read one back.
+
+Agreed between train_model, evaluate_model and export_model.
 
 Under the training run's uri, `checkpoints/step-00001200/` holds `state.safetensors` (every
 variable: `model/0000`, `optimizer/0000`, `metrics/0000`, ... numbered in the order Keras lists
@@ -57,12 +58,12 @@ class CheckpointInfo:
 
 
 def folder_of(step: int) -> str:
-    """Object prefix of the checkpoint of `step`, relative to the training run's uri, without a trailing slash."""
+    """Prefix of a checkpoint's objects, relative to the run's uri, without a trailing slash."""
     return f"{FOLDER}/step-{step:08d}"
 
 
 def write_state(path: Path, arrays: Arrays) -> None:
-    """Write arrays to one safetensors file. The file is not flushed to the disk; a commit's CRC covers it."""
+    """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it."""
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
 
 
@@ -157,8 +158,11 @@ def load_newest(
 
 
 def choose_step(store: Store, which: str) -> int:
-    """Resolve `newest`, `best:METRIC`, `best:-METRIC` (smaller is better) or a step number to a
-    committed step.
+    """Resolve a choice of checkpoint to a committed step.
+
+    Args:
+        store: opened at the training run's uri.
+        which: `newest`, `best:METRIC`, `best:-METRIC` (smaller is better) or a step number.
 
     Raises:
         InputError: nothing is committed, no checkpoint has that metric, or that step is not

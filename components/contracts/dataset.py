@@ -142,6 +142,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":
+        """The inverse of `to_json`."""
         return cls(
             features=tuple(_feature_from_json(feature) for feature in data["features"]),
             label=_feature_from_json(data["label"]),
@@ -161,6 +162,7 @@ class Shard:
     num_records: int
 
     def to_json(self) -> dict[str, Any]:
+        """An entry of the manifest's `shards`."""
         return dataclasses.asdict(self)
 
 
@@ -225,8 +227,9 @@ def manifest_body(dataset: Dataset, *, writer: str) -> dict[str, Any]:
 def open_dataset(
     store: Store, *, remedy: str = "run the conversion again without the cache"
 ) -> Dataset:
-    """Open the dataset committed at the store's root; presence and sizes of all its objects are
-    verified.
+    """Open the dataset committed at the store's root.
+
+    Presence and sizes of all its objects are verified.
 
     Raises:
         InputError: nothing is committed there, or what was committed is gone or damaged; names the

@@ -25,7 +25,7 @@ ERROR_FILE_VARIABLE = "RELAY_ERROR_FILE"
 
 
 class RelayError(Exception):
-    """A failure that is explained by its message: what was received, what was expected, where, how to fix it."""
+    """A failure explained by its message: what was received and expected, where, how to fix it."""
 
     exit_code: ClassVar[int] = EXIT_PERMANENT
 
@@ -37,7 +37,7 @@ class InputError(RelayError):
 
 
 class PermanentError(RelayError):
-    """Repeating will not help: user code failed, a budget is spent, the loss is not finite, the disk is full."""
+    """Repeating will not help: user code failed, a budget is spent, the disk is full."""
 
     exit_code = EXIT_PERMANENT
 
@@ -67,7 +67,7 @@ class TerminatedError(RelayError):
 
 
 def is_retryable(exit_code: int) -> bool:
-    """Whether a process that ended with `exit_code` (negative: killed by that signal) is worth starting again."""
+    """Whether a process that ended so (negative: killed by that signal) is worth starting again."""
     return exit_code < 0 or exit_code >= 128
 
 
@@ -90,7 +90,7 @@ def as_relay_error(error: BaseException) -> RelayError | None:
 
 
 def report(error: BaseException) -> int:
-    """Print the one message for `error`, leave it in the error file if one is asked for, and return the exit code."""
+    """Print the one message for `error`, leave it in the error file, and return the exit code."""
     known = as_relay_error(error)
     if known is None:
         traceback.print_exception(error)

@@ -1,4 +1,7 @@
-"""From serialized Examples to a batch of columns: how train_model, evaluate_model and export_model parse a dataset."""
+"""From serialized Examples to a batch of columns.
+
+Agreed between train_model, evaluate_model and export_model.
+"""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""Preprocessing made from the schema where the user's module brings none: the same in training and
-in serving.
+"""Preprocessing made from the schema where the user's module brings none.
 
 Agreed between train_model, evaluate_model and export_model.
 """
@@ -17,7 +16,7 @@ FIRST_ID = 2
 
 
 def vocabulary_size(feature: Feature) -> int:
-    """Number of ids that the default preprocessing gives a string column: missing, unseen, and its vocabulary."""
+    """Number of ids that a string column gets: missing, unseen, and its vocabulary."""
     return FIRST_ID + len(feature.vocabulary)
 
 
@@ -31,7 +30,7 @@ class DefaultPreprocessing(tf.Module):
     """
 
     def __init__(self, schema: Schema) -> None:
-        """Make tables and constants. Raises InputError for a column that has no default treatment."""
+        """Make the tables. Raises InputError for a column that has no default treatment."""
         super().__init__(name="preprocessing")
         self._features = schema.features
         self._tables = {}

@@ -1,5 +1,6 @@
-"""What a training run leaves for its readers beside the checkpoints: train_model writes,
-evaluation, export and summary read.
+"""What a training run leaves for its readers beside the checkpoints.
+
+Agreed between train_model, which writes, and evaluate_model, export_model and the summary.
 
 Under the run's uri: `run.json` (what is trained, created once at the start) and `complete.json`
 (how it ended, created once when all steps are done and the last checkpoint is committed; absent
@@ -78,7 +79,7 @@ def to_json_bytes(value: TrainingRun | Completion) -> bytes:
 
 
 def read_run(store: Store) -> TrainingRun:
-    """Read `run.json` at the training run's uri. Raises InputError if no training was started there."""
+    """Read `run.json` at the run's uri. Raises InputError if no training was started there."""
     try:
         return TrainingRun(**json.loads(store.read(RUN_NAME)))
     except ObjectNotFoundError as error:

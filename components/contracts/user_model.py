@@ -1,5 +1,4 @@
-"""The user's model module: what it must offer, and how it is loaded and checked before any data is
-read.
+"""The user's model module: what it must offer, and how it is loaded and checked.
 
 Agreed between train_model, evaluate_model and export_model, which all build the same model from the
 same module.
@@ -73,7 +72,7 @@ class UserModel:
         return model
 
     def preprocessing(self, schema: Schema) -> Preprocess:
-        """The user's preprocessing for `schema`, or the default one. Raises PermanentError if user code fails."""
+        """The user's preprocessing for `schema`, or the default. Raises PermanentError."""
         if self.preprocess is None:
             from components.contracts.preprocessing import DefaultPreprocessing
 

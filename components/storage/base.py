@@ -32,8 +32,9 @@ class ObjectStat:
 
 
 class Store(Protocol):
-    """Objects under one uri. Every operation ends: with its result, or with an error that names the
-    object's uri.
+    """Objects under one uri.
+
+    Every operation ends: with its result, or with an error that names the object's uri.
 
     Transient trouble is retried inside with jittered back-off until the operation's deadline, then
     raised as `StoreUnavailableError`. All methods may be called from several threads and processes
@@ -54,19 +55,19 @@ class Store(Protocol):
         """Read a small object whole. Raises ObjectNotFoundError."""
 
     def read_versioned(self, name: str) -> tuple[bytes, str]:
-        """Read a small object and the generation that these bytes belong to. Raises ObjectNotFoundError."""
+        """Read a small object and the generation of these bytes. Raises ObjectNotFoundError."""
 
     def write(self, name: str, data: bytes) -> ObjectStat:
-        """Write a small object, replacing what is there. Readers see the old or the new bytes, never a mixture."""
+        """Write a small object, replacing what is there; readers see the old or the new bytes."""
 
     def create(self, name: str, data: bytes) -> ObjectStat:
         """Write a small object if there is none of that name. Raises AlreadyExistsError."""
 
     def replace(self, name: str, data: bytes, *, generation: str) -> ObjectStat:
-        """Write a small object if its generation is still `generation`. Raises ConflictError (also if it is gone)."""
+        """Write a small object if its generation is still `generation`. Raises ConflictError."""
 
     def upload(self, name: str, source: Path) -> ObjectStat:
-        """Store a local file, replacing what is there; the stored CRC32C is checked against the file's."""
+        """Store a local file, replacing what is there; the stored CRC32C is checked."""
 
     def download(
         self, name: str, destination: Path, *, size: int | None = None, crc32c: int | None = None

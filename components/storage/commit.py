@@ -1,4 +1,4 @@
-"""Committed or absent: a set of objects becomes visible by its manifest, which is created last and only once."""
+"""Committed or absent: objects become visible by a manifest that is created last, and once."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -22,10 +22,12 @@ class CommittedFile:
     crc32c: int
 
     def to_json(self) -> dict[str, Any]:
+        """An entry of a manifest's `files`."""
         return {"name": self.name, "size": self.size, "crc32c": f"{self.crc32c:08x}"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "CommittedFile":
+        """The inverse of `to_json`."""
         return cls(name=data["name"], size=int(data["size"]), crc32c=int(data["crc32c"], 16))
 
 
@@ -65,7 +67,7 @@ def put(store: Store, name: str, data: Path | bytes) -> CommittedFile:
 def commit_manifest(
     store: Store, manifest_name: str, files: Iterable[CommittedFile], body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Create the manifest over data objects that are stored already. Raises AlreadyExistsError as `commit` does."""
+    """Create the manifest over objects stored already. Raises AlreadyExistsError as `commit` does."""
     manifest = {
         **body,
         "files": [file.to_json() for file in sorted(files, key=lambda file: file.name)],
@@ -111,10 +113,9 @@ def files_of(manifest: Mapping[str, Any]) -> list[CommittedFile]:
 
 
 def open_committed(store: Store, manifest_name: str) -> dict[str, Any] | None:
-    """Return the manifest if all that it lists is present at the promised size, None where nothing
-    is committed.
+    """Return the manifest if all that it lists is present, None where nothing is committed.
 
-    Contents are verified against the CRC32C when they are downloaded (`fetch`).
+    Sizes are verified here, contents against the CRC32C when they are downloaded (`fetch`).
 
     Raises:
         CorruptObjectError: committed, but an object is missing or has another size since; names all
@@ -136,7 +137,7 @@ def open_committed(store: Store, manifest_name: str) -> dict[str, Any] | None:
 
 
 def fetch(store: Store, file: CommittedFile, destination: Path) -> None:
-    """Download one committed object and verify it. Raises CorruptObjectError, ObjectNotFoundError."""
+    """Download one committed object, verified. Raises CorruptObjectError, ObjectNotFoundError."""
     store.download(file.name, destination, size=file.size, crc32c=file.crc32c)
 
 

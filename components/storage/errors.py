@@ -8,7 +8,7 @@ class ObjectNotFoundError(InputError):
 
 
 class AccessDeniedError(InputError):
-    """The account may not do this; the message names the uri, the account and the missing permission."""
+    """The account may not do this; the message names the uri, the account, the permission."""
 
 
 class AlreadyExistsError(RelayError):

@@ -1,4 +1,4 @@
-"""A directory as an object store: the same promises as a bucket, kept by rename, link and a lock on the directory."""
+"""A directory as an object store: a bucket's promises, kept by rename and a directory lock."""
 
 import contextlib
 import fcntl
@@ -25,7 +25,7 @@ TEMPORARY_PREFIX = ".relay-tmp-"
 class LocalStore:
     """Objects are files under `root`.
 
-    An object becomes visible by rename or link of a complete, flushed temporary file, so a killed
+    An object becomes visible by rename of a complete, flushed temporary file, so a killed
     writer leaves at most a temporary file that no reader sees. Writers of one directory take its
     flock, which ends with the process; the modification time, made strictly increasing under that
     lock, is the generation.
@@ -135,7 +135,7 @@ class LocalStore:
         return path
 
     def _put(self, name: str, data: bytes | Path, expected: str | None = None) -> ObjectStat:
-        """Make `data` the object `name`; `expected` is "" for absent, None for whatever is there."""
+        """Make `data` the object `name`; `expected` is "" for absent, None for anything."""
         path = self._path(name)
         while True:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def _describe(name: str, stat: os.stat_result, crc32c: int | None = None) -> Obj
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[str]:
-    """Names of the objects under `folder`, with `prefix` in front; temporary files and links are not objects."""
+    """Names of the objects under `folder`; temporary files and links are not objects."""
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
