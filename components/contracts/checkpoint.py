@@ -9,6 +9,7 @@ created last. Bytes that differ from the manifest make a checkpoint damaged, and
 to the one before.
 """
 
+import json
 import logging
 import tempfile
 import time
@@ -23,13 +24,26 @@ from safetensors.numpy import load_file, save_file
 
 from components.contracts.errors import InputError
 from components.storage.base import Store
-from components.storage.commit import commit, fetch, files_of, open_committed, read_manifest
-from components.storage.errors import CorruptObjectError, ObjectNotFoundError
+from components.storage.commit import (
+    commit_manifest,
+    fetch,
+    files_of,
+    open_committed,
+    put,
+    read_manifest,
+)
+from components.storage.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+)
 
 FORMAT_VERSION = 1
 FOLDER = "checkpoints"
 STATE_NAME = "state.safetensors"
 MANIFEST_NAME = "manifest.json"
+# Stands in place of a manifest that a fenced chief had announced and must no longer create.
+TOMBSTONE: Mapping[str, Any] = {"files": [], "buried": True, "writer": "a newer incarnation"}
 
 log = logging.getLogger(__name__)
 
@@ -92,11 +106,25 @@ def commit_checkpoint(store: Store, info: CheckpointInfo, state: Path, *, writer
         "position": dict(info.position),
         "metrics": dict(info.metrics),
     }
-    commit(store, f"{name}/{MANIFEST_NAME}", {f"{name}/{STATE_NAME}": state}, body)
+    files = [put(store, f"{name}/{STATE_NAME}", state)]
+    manifest_name = f"{name}/{MANIFEST_NAME}"
+    try:
+        commit_manifest(store, manifest_name, files, body)
+    except AlreadyExistsError:
+        data, generation = store.read_versioned(manifest_name)
+        if not json.loads(data).get("buried"):
+            raise
+        commit_manifest(store, manifest_name, files, body, replacing=generation)
+
+
+def remove_checkpoint(store: Store, step: int) -> None:
+    """Remove a committed step: the manifest first, so that it is never seen in part."""
+    store.delete(f"{folder_of(step)}/{MANIFEST_NAME}")
+    store.delete_prefix(f"{folder_of(step)}/")
 
 
 def committed_steps(store: Store) -> list[int]:
-    """Steps with a manifest, in rising order; their data is not verified."""
+    """Steps with a manifest (or a tombstone), in rising order; their data is not verified."""
     suffix = "/" + MANIFEST_NAME
     names = [found.name for found in store.list(f"{FOLDER}/step-") if found.name.endswith(suffix)]
     return sorted(int(name.removesuffix(suffix).rpartition("-")[2]) for name in names)
@@ -110,7 +138,7 @@ def read_info(store: Store, step: int) -> CheckpointInfo:
         CorruptObjectError: the manifest is damaged.
     """
     manifest = read_manifest(store, f"{folder_of(step)}/{MANIFEST_NAME}")
-    if manifest is None:
+    if manifest is None or manifest.get("buried"):
         raise ObjectNotFoundError(f"no committed checkpoint at {store.uri_of(folder_of(step))}")
     return _info_of(store, manifest)
 
@@ -123,7 +151,7 @@ def load_checkpoint(store: Store, step: int) -> tuple[CheckpointInfo, Arrays]:
         CorruptObjectError: an object is missing or damaged; names it.
     """
     manifest = open_committed(store, f"{folder_of(step)}/{MANIFEST_NAME}")
-    if manifest is None:
+    if manifest is None or manifest.get("buried"):
         raise ObjectNotFoundError(f"no committed checkpoint at {store.uri_of(folder_of(step))}")
     with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as folder:
         state = Path(folder, STATE_NAME)
@@ -231,6 +259,11 @@ def _info_of(store: Store, manifest: Mapping[str, Any]) -> CheckpointInfo:
         position=manifest["position"],
         metrics=manifest["metrics"],
     )
+
+
+def _is_committed(store: Store, step: int) -> bool:
+    manifest = read_manifest(store, f"{folder_of(step)}/{MANIFEST_NAME}")
+    return manifest is not None and not manifest.get("buried")
 
 
 def _best_step(store: Store, steps: list[int], metric: str) -> int:

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from components.storage.base import ObjectStat, Store, crc32c_of_bytes, crc32c_of_file
-from components.storage.errors import AlreadyExistsError, CorruptObjectError, ObjectNotFoundError
+from components.storage.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+)
 
 UPLOAD_THREADS = 8
 
@@ -65,17 +70,36 @@ def put(store: Store, name: str, data: Path | bytes) -> CommittedFile:
 
 
 def commit_manifest(
-    store: Store, manifest_name: str, files: Iterable[CommittedFile], body: Mapping[str, Any]
+    store: Store,
+    manifest_name: str,
+    files: Iterable[CommittedFile],
+    body: Mapping[str, Any],
+    *,
+    replacing: str = "",
 ) -> dict[str, Any]:
-    """Create the manifest over objects stored already. Raises AlreadyExistsError as `commit` does."""
+    """Create the manifest over objects that are stored already.
+
+    Args:
+        store: opened at the prefix to commit.
+        manifest_name: object name of the manifest.
+        files: what it lists.
+        body: what else it says.
+        replacing: generation of a void manifest to put this one in the place of.
+
+    Raises:
+        AlreadyExistsError: somebody else committed first.
+    """
     manifest = {
         **body,
         "files": [file.to_json() for file in sorted(files, key=lambda file: file.name)],
     }
     data = json.dumps(manifest, indent=1, allow_nan=False).encode()
     try:
-        store.create(manifest_name, data)
-    except AlreadyExistsError as error:
+        if replacing:
+            store.replace(manifest_name, data, generation=replacing)
+        else:
+            store.create(manifest_name, data)
+    except (AlreadyExistsError, ConflictError) as error:
         winner = read_manifest(store, manifest_name) or {}
         if winner == json.loads(data):  # our own create, whose answer was lost on the way
             return manifest

@@ -1,0 +1,122 @@
+"""Progress of a trainer in memory shared with its supervisor: no system call per step.
+
+One page of a file, mapped by both. The trainer writes phase, step and time; the supervisor writes
+the request to stop. Each field has one writer and lies within one aligned machine word, so neither
+side ever sees half of a value.
+"""
+
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PHASES: Final = (
+    *("imports", "waiting", "rendezvous", "build", "restore", "first_step", "step"),
+    *("evaluation", "checkpoint", "barrier", "done"),
+)
+
+_PHASE, _STEP, _BEAT, _COMMITTED, _STOP, _LOSS, _DATA_WAIT, _CHECKPOINT_WAIT, _TOTAL, _TARGET = (
+    offset * 8 for offset in range(10)
+)
+_SIZE = mmap.PAGESIZE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat:
+    """A trainer's state as last recorded.
+
+    Attributes:
+        phase: one of PHASES.
+        step: completed steps.
+        age: seconds since the trainer last recorded anything.
+        time: when that was, in seconds of the monotonic clock.
+        committed: step of the newest committed checkpoint, -1 before the first.
+        loss: mean loss of the last call.
+        data_wait: seconds waited for data so far in this process.
+        checkpoint_wait: seconds training stood still for checkpoints so far in this process.
+        total: seconds since the first step of this process began.
+        target: steps after which training ends.
+    """
+
+    phase: str
+    step: int
+    age: float
+    time: float
+    committed: int
+    loss: float
+    data_wait: float
+    checkpoint_wait: float
+    total: float
+    target: int
+
+
+class Heartbeat:
+    """The mapped page; made by the supervisor, opened by the trainer."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if create:
+                os.ftruncate(descriptor, _SIZE)
+            self._page = mmap.mmap(descriptor, _SIZE)
+        finally:
+            os.close(descriptor)
+        if create:
+            self._write("q", _COMMITTED, -1)
+            self.beat("imports")
+
+    def beat(self, phase: str, step: int | None = None) -> None:
+        """Record that the trainer is alive in `phase`, having completed `step` steps."""
+        if step is not None:
+            self._write("q", _STEP, step)
+        self._write("q", _PHASE, PHASES.index(phase))
+        self._write("d", _BEAT, time.monotonic())
+
+    def record(
+        self, *, loss: float, data_wait: float, checkpoint_wait: float, total: float, target: int
+    ) -> None:
+        """Record the figures that metrics and progress lines show."""
+        self._write("d", _LOSS, loss)
+        self._write("d", _DATA_WAIT, data_wait)
+        self._write("d", _CHECKPOINT_WAIT, checkpoint_wait)
+        self._write("d", _TOTAL, total)
+        self._write("q", _TARGET, target)
+
+    def committed(self, step: int) -> None:
+        """Record the step of the newest committed checkpoint."""
+        self._write("q", _COMMITTED, step)
+
+    def request_stop(self) -> None:
+        """Ask the trainer to agree on a step with its peers, commit it and leave."""
+        self._write("q", _STOP, 1)
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the supervisor has asked for a stop."""
+        return self._read("q", _STOP) != 0
+
+    def read(self) -> Beat:
+        """The trainer's state now."""
+        beat = float(self._read("d", _BEAT))
+        return Beat(
+            phase=PHASES[int(self._read("q", _PHASE))],
+            step=int(self._read("q", _STEP)),
+            age=time.monotonic() - beat,
+            time=beat,
+            committed=int(self._read("q", _COMMITTED)),
+            loss=float(self._read("d", _LOSS)),
+            data_wait=float(self._read("d", _DATA_WAIT)),
+            checkpoint_wait=float(self._read("d", _CHECKPOINT_WAIT)),
+            total=float(self._read("d", _TOTAL)),
+            target=int(self._read("q", _TARGET)),
+        )
+
+    def _write(self, kind: str, offset: int, value: float) -> None:
+        struct.pack_into(kind, self._page, offset, value)
+
+    def _read(self, kind: str, offset: int) -> float:
+        return float(struct.unpack_from(kind, self._page, offset)[0])
