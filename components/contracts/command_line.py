@@ -25,7 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(prog: str, description: str, options: type) -> argparse.ArgumentParser:
-    """A parser with one flag for each field of `options`, described by its docstring's Attributes."""
+    """A parser with one flag for each field of `options`, described by its docstring."""
     parser = _Parser(prog=prog, description=description, allow_abbrev=False)
     texts = _attribute_texts(options)
     for field in dataclasses.fields(options):

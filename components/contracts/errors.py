@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import ClassVar
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 64
@@ -27,7 +26,7 @@ ERROR_FILE_VARIABLE = "RELAY_ERROR_FILE"
 class RelayError(Exception):
     """A failure explained by its message: what was received and expected, where, how to fix it."""
 
-    exit_code: ClassVar[int] = EXIT_PERMANENT
+    exit_code: int = EXIT_PERMANENT
 
 
 class InputError(RelayError):
@@ -64,6 +63,15 @@ class TerminatedError(RelayError):
     """Ended by SIGTERM with its state committed."""
 
     exit_code = EXIT_TERMINATED
+
+
+def error_for(exit_code: int, message: str) -> RelayError:
+    """The error that a process which ended with `exit_code` and `message` stands for."""
+    kinds = (InputError, RetryableError, StalledError, FencedError, TerminatedError)
+    kind = next((kind for kind in kinds if kind.exit_code == exit_code), PermanentError)
+    error = kind(message)
+    error.exit_code = exit_code
+    return error
 
 
 def is_retryable(exit_code: int) -> bool:

@@ -32,6 +32,7 @@ class TrainingRun:
         dataset_fingerprint: its fingerprint.
         fingerprint: over module source, hyperparameters, dataset and the options that change the
             weights.
+        created: when the run was first started, in seconds since the epoch.
         options: every training option by name, for the lineage.
         versions: package versions by name.
     """
@@ -41,6 +42,7 @@ class TrainingRun:
     dataset_uri: str
     dataset_fingerprint: str
     fingerprint: str
+    created: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 

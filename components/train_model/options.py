@@ -12,6 +12,7 @@ from components.contracts.errors import InputError
 # Seconds a phase of the trainer may take without a sign of progress; `step` is a floor under what
 # is learned from the steps seen. Generous: a wrong alarm costs a restart.
 DEFAULT_LIMITS: dict[str, float] = {
+    "agreement": 600.0,
     "imports": 180.0,
     "rendezvous": 120.0,
     "build": 300.0,
@@ -42,7 +43,7 @@ class TrainOptions:
         max_steps: stop after so many steps; 0: when the epochs are done.
         steps_per_call: steps inside one call of the compiled function; 0: chosen.
         seed: of shuffling, initial weights and dropout.
-        deterministic: use TensorFlow's deterministic kernels, so that a resumed run is bit-identical.
+        deterministic: use deterministic kernels, so that a resumed run is bit-identical.
         checkpoint_steps: commit a checkpoint every so many steps; 0: every epoch.
         keep_newest: checkpoints to keep; the best by early_stopping_metric is kept beside them.
         keep_every: keep each checkpoint whose step is a multiple of this as well; 0: none.

@@ -1,4 +1,4 @@
-"""Supervisors agree before trainers meet: one round an incarnation, led by the supervisor of worker 0.
+"""Supervisors agree before trainers meet: one round an incarnation, led by worker 0.
 
 Every supervisor joins with its trainer's address and what its local tier holds. When all have
 joined, the leader decides (incarnation, members, restore step) once and answers everybody. A join
@@ -16,7 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.contracts.errors import EXIT_PERMANENT, RelayError, StalledError, as_relay_error
+from components.contracts.errors import (
+    EXIT_PERMANENT,
+    RelayError,
+    StalledError,
+    as_relay_error,
+    is_retryable,
+)
 
 # Long polls end after this many seconds, so that a dead connection is noticed.
 POLL_SECS = 10.0
@@ -100,7 +106,7 @@ class Leader:
             if decided is not None:
                 if join.instance in decided.instances and join.seen < decided.incarnation:
                     return decided  # its answer was lost on the way
-                if decided.complete or decided.error:
+                if decided.complete or (decided.error and not is_retryable(decided.exit_code)):
                     return decided
                 self._decision = None
                 self._joins.clear()

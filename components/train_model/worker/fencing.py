@@ -1,7 +1,7 @@
 """Fencing: only the newest incarnation of a run commits, whatever still lives beyond a partition.
 
-`incarnation.json` in the run's storage holds the newest incarnation; it is taken, and each commit is
-announced, by compare-and-set on its generation. A commit is: announce the step, then create the
+`incarnation.json` in the run's storage holds the newest incarnation; it is taken, and each commit
+is announced, by compare-and-set on its generation. A commit is: announce the step, then create the
 manifest. A new incarnation that takes over while a step is announced but not committed occupies its
 manifest with a tombstone, so the old chief's creation fails: one of the two has it, never both.
 """

@@ -20,26 +20,29 @@ class _Server(ThreadingHTTPServer):
         """A peer that goes away in the middle of a long poll is ordinary."""
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError if the port is taken."""
+    return socket.create_server((host, port), backlog=128)
+
+
 def start_server(
-    port: int,
+    listening: socket.socket,
     *,
     token: str,
     leader: Leader | None,
     tier: LocalTier,
     health: Callable[[], str],
     metrics: Callable[[], bytes],
-    host: str = "0.0.0.0",  # noqa: S104 - pods are reached by their address
 ) -> _Server:
-    """Serve on `port` (0: any free one) in a daemon thread.
+    """Serve on a listening socket in a daemon thread.
 
     Args:
-        port: TCP port.
+        listening: it stays open when the server is closed.
         token: peers must show it; /healthz and /metrics need none.
         leader: the rounds, on worker 0 only.
         tier: local checkpoints that peers may fetch.
         health: an explanation of what is wrong, empty if nothing is.
         metrics: the exposition of all metrics.
-        host: address to bind.
     """
     handler = type(
         "Handler",
@@ -52,7 +55,9 @@ def start_server(
             "metrics": staticmethod(metrics),
         },
     )
-    server = _Server((host, port), handler)
+    server = _Server(("", 0), handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = listening
     threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
     return server
 

@@ -1,0 +1,176 @@
+"""The local launcher: a TFJob's contract on one machine, one supervisor process a worker."""
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from components.contracts.errors import (
+    ERROR_FILE_VARIABLE,
+    EXIT_OK,
+    PermanentError,
+    TerminatedError,
+    error_for,
+    is_retryable,
+)
+from components.train_model.options import TrainOptions
+from components.train_model.worker.agreement import TOKEN_VARIABLE
+from components.train_model.worker.cluster import PEERS_VARIABLE
+from components.train_model.worker.server import listen
+
+log = logging.getLogger("relay.launcher")
+
+_TICK_SECS = 0.1
+_RESTART_DELAY_SECS = 0.5
+# Lives of one supervisor, beside the restarts that the workers themselves count.
+_MAX_LIVES = 20
+# After one worker has failed for good, the others get this long to write their last lines.
+_LINGER_SECS = 2.0
+
+
+def launch_local(options: TrainOptions, run_uri: str) -> None:
+    """Train with `options.workers` supervisors on this machine; returns when all have ended with 0.
+
+    Restarts a supervisor that ends with a retryable code or by a signal, as the operator would.
+    Must be called from the main thread. Leaves no process behind, however it ends.
+
+    Raises:
+        RelayError: a worker failed for good, with its message and exit code.
+        TerminatedError: this process got SIGTERM or SIGINT; the workers have committed their state.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="relay-train-"))
+    job = _LocalJob(options, run_uri, folder)
+    previous = {
+        number: signal.signal(number, job.on_signal) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        job.run()
+    finally:
+        job.kill()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _LocalJob:
+    def __init__(self, options: TrainOptions, run_uri: str, folder: Path) -> None:
+        self._options = options
+        self._run_uri = run_uri
+        self._folder = folder
+        self._token = secrets.token_hex(16)
+        # Held open here, so that a restarted supervisor finds its port and its peers' requests.
+        self._sockets = [listen("127.0.0.1", 0) for _ in range(options.workers)]
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * options.workers
+        self._lives = [0] * options.workers
+        self._due = [0.0] * options.workers
+        self._done: set[int] = set()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        while len(self._done) < self._options.workers:
+            if self._stopping.is_set():
+                self._terminate()
+            for worker in range(self._options.workers):
+                self._look_after(worker)
+            self._stopping.wait(_TICK_SECS)
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+    def kill(self) -> None:
+        for process in self._processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+        for listening in self._sockets:
+            listening.close()
+
+    def _look_after(self, worker: int) -> None:
+        process = self._processes[worker]
+        if worker in self._done:
+            return
+        if process is None:
+            if time.monotonic() >= self._due[worker]:
+                self._processes[worker] = self._start(worker)
+            return
+        code = process.poll()
+        if code is None:
+            return
+        self._processes[worker] = None
+        if code == EXIT_OK:
+            self._done.add(worker)
+        elif not is_retryable(code):
+            time.sleep(_LINGER_SECS)
+            raise error_for(code, self._message(worker, code))
+        elif self._lives[worker] >= _MAX_LIVES:
+            raise PermanentError(
+                f"worker {worker} ended {self._lives[worker]} times, the last time with exit code "
+                f"{code}: {self._message(worker, code)}"
+            )
+        else:
+            log.warning("worker %d ended (exit code %d): it is started again", worker, code)
+            self._due[worker] = time.monotonic() + _RESTART_DELAY_SECS
+
+    def _start(self, worker: int) -> "subprocess.Popen[bytes]":
+        self._lives[worker] += 1
+        self._error_file(worker).unlink(missing_ok=True)
+        descriptor = self._sockets[worker].fileno()
+        return subprocess.Popen(
+            [sys.executable, "-m", "components.train_model.worker"],
+            stdin=subprocess.DEVNULL,
+            env=self._environment(worker) | {"RELAY_LISTEN_FD": str(descriptor)},
+            pass_fds=[descriptor],
+        )
+
+    def _environment(self, worker: int) -> dict[str, str]:
+        supervisors = [f"127.0.0.1:{listening.getsockname()[1]}" for listening in self._sockets]
+        trainers = ["127.0.0.1:0"] * self._options.workers
+        threads = max(1, (os.cpu_count() or 1) // self._options.workers)
+        environment = {
+            **os.environ,
+            "RELAY_OPTIONS": self._options.to_json(),
+            "RELAY_RUN_URI": self._run_uri,
+            "RELAY_WORKER_DIR": str(self._folder / f"worker-{worker}"),
+            "RELAY_DIE_WITH_PARENT": "1",
+            TOKEN_VARIABLE: self._token,
+            PEERS_VARIABLE: json.dumps(supervisors),
+            ERROR_FILE_VARIABLE: str(self._error_file(worker)),
+        }
+        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        environment.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
+        if self._options.workers > 1:
+            task = {"type": "worker", "index": worker}
+            environment["TF_CONFIG"] = json.dumps({"cluster": {"worker": trainers}, "task": task})
+        return environment
+
+    def _error_file(self, worker: int) -> Path:
+        return self._folder / f"worker-{worker}.error"
+
+    def _message(self, worker: int, code: int) -> str:
+        try:
+            text = self._error_file(worker).read_text(encoding="utf-8")
+        except OSError:
+            text = f"exit code {code}, no message; look at its log"
+        return f"worker {worker}: {text}"
+
+    def _terminate(self) -> None:
+        """Pass SIGTERM on, wait for the last checkpoint, and leave."""
+        running = [process for process in self._processes if process is not None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + self._options.termination_secs + 5
+        for process in running:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("a worker did not end in time after SIGTERM: it is killed")
+        raise TerminatedError("training was told to stop; its newest checkpoint is committed")

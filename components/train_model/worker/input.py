@@ -1,0 +1,237 @@
+"""Batches as a pure function of (seed, epoch, step): a global shuffle by random access."""
+
+import gzip
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from components.contracts.dataset import Dataset, Shard
+from components.contracts.errors import InputError
+from components.contracts.examples import parse_batch
+from components.contracts.user_model import Preprocess
+from components.storage.base import Store
+from components.storage.commit import fetch
+from components.storage.errors import CorruptObjectError
+from components.storage.local import LocalStore
+from components.train_model.worker.permutation import permuted
+
+# A TFRecord is: length (8 bytes), its masked CRC (4), data, masked CRC of the data (4).
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+_CRC_MASK_DELTA = 0xA282EAD8
+
+
+class RecordReader:
+    """Random access to the records of one split, whose shards lie on this machine's disk."""
+
+    def __init__(self, store: Store, dataset: Dataset, split: str, cache: Path) -> None:
+        """Fetch into `cache` what is not local. Raises InputError, CorruptObjectError."""
+        self._paths: list[Path] = []
+        self._maps: list[mmap.mmap] = []
+        self._offsets: list[NDArray[np.uint64]] = []
+        counts = [0]
+        for shard in dataset.shards_of(split):
+            if shard.num_records == 0:
+                continue
+            path, offsets = _localized(store, dataset, shard, cache)
+            if len(offsets) != shard.num_records + 1:
+                raise CorruptObjectError(
+                    f"{store.uri_of(shard.index_name)} has {len(offsets) - 1} offsets, "
+                    f"the manifest says {shard.num_records} records"
+                )
+            with path.open("rb") as file:
+                self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            self._paths.append(path)
+            self._offsets.append(offsets)
+            counts.append(counts[-1] + shard.num_records)
+        self._starts = np.array(counts, np.int64)
+
+    @property
+    def num_records(self) -> int:
+        """Records in the split."""
+        return int(self._starts[-1])
+
+    def read(self, records: NDArray[np.int64]) -> NDArray[np.object_]:
+        """Read records by number.
+
+        Args:
+            records: numbers in [0, num_records), shape [n].
+
+        Returns:
+            Serialized Examples, bytes objects, shape [n].
+
+        Raises:
+            CorruptObjectError: a record's bytes do not have its CRC; names file and record.
+        """
+        shards = np.searchsorted(self._starts, records, side="right") - 1
+        found = np.empty(len(records), object)
+        for index, (shard, record) in enumerate(zip(shards, records, strict=True)):
+            found[index] = self._read_one(int(shard), int(record - self._starts[shard]))
+        return found
+
+    def _read_one(self, shard: int, record: int) -> bytes:
+        begin, end = (int(offset) for offset in self._offsets[shard][record : record + 2])
+        page = self._maps[shard]
+        data = page[begin + _HEADER_BYTES : end - _FOOTER_BYTES]
+        stored = int.from_bytes(page[end - _FOOTER_BYTES : end], "little")
+        if stored != _masked(google_crc32c.value(data)):
+            raise CorruptObjectError(
+                f"{self._paths[shard]}: record {record} at byte {begin} is damaged (CRC32C differs)"
+            )
+        return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """Which records make up which step.
+
+    Attributes:
+        num_records: of the split.
+        batch_size: examples of a step over all workers.
+        workers: number of workers.
+        worker: index of this one.
+        accumulation: micro-batches of a worker in a step.
+        seed: of the shuffle.
+    """
+
+    num_records: int
+    batch_size: int
+    workers: int
+    worker: int
+    accumulation: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Raises InputError if the split does not fill one batch."""
+        if self.num_records < self.batch_size:
+            raise InputError(
+                f"the training split has {self.num_records} examples, fewer than batch_size "
+                f"{self.batch_size}: lower batch_size or add data"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in an epoch; the rest, other records each time, is left out."""
+        return self.num_records // self.batch_size
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Examples of one forward pass."""
+        return self.batch_size // self.workers // self.accumulation
+
+    def records(self, micro_step: int) -> NDArray[np.int64]:
+        """Record numbers of this worker's micro-batch; step = micro_step // accumulation."""
+        step, micro = divmod(micro_step, self.accumulation)
+        epoch, index = divmod(step, self.steps_per_epoch)
+        start = index * self.batch_size + self.worker * (self.batch_size // self.workers)
+        first = start + micro * self.micro_batch_size
+        positions = np.arange(first, first + self.micro_batch_size, dtype=np.int64)
+        return permuted(positions, self.num_records, self.seed, epoch)
+
+
+def training_batches(
+    reader: RecordReader,
+    plan: BatchPlan,
+    dataset: Dataset,
+    preprocess: Preprocess,
+    steps: Sequence[int],
+) -> tf.data.Dataset:
+    """(x, y) micro-batches of this worker for the steps [steps[0], steps[1]), in order."""
+    begin, end = (step * plan.accumulation for step in steps)
+    numbers = tf.data.Dataset.range(begin, end)
+    return _batches(
+        numbers, lambda number: reader.read(plan.records(int(number))), dataset, preprocess
+    )
+
+
+def validation_batches(
+    reader: RecordReader,
+    dataset: Dataset,
+    preprocess: Preprocess,
+    *,
+    batch_size: int,
+    limit: int,
+    share: tuple[int, int],
+) -> tf.data.Dataset:
+    """(x, y) batches of this worker's share of a split, in file order.
+
+    Args:
+        reader: of the split.
+        dataset: it belongs to.
+        preprocess: columns to model input.
+        batch_size: examples of a batch; the last one may be smaller.
+        limit: examples over all workers, 0 for all.
+        share: (worker index, number of workers).
+    """
+    worker, workers = share
+    total = min(limit or reader.num_records, reader.num_records)
+    mine = np.arange(worker, total, workers, dtype=np.int64)
+    numbers = tf.data.Dataset.range(0, len(mine), batch_size)
+    return _batches(
+        numbers,
+        lambda first: reader.read(mine[int(first) : int(first) + batch_size]),
+        dataset,
+        preprocess,
+    )
+
+
+def labels_for_loss(labels: tf.Tensor, task: str) -> tf.Tensor:
+    """Labels as the user's loss takes them: [batch] class indices, or float32 [batch, 1]."""
+    return labels if task == "multiclass" else tf.expand_dims(tf.cast(labels, tf.float32), 1)
+
+
+def _batches(
+    numbers: tf.data.Dataset, read: Any, dataset: Dataset, preprocess: Preprocess
+) -> tf.data.Dataset:
+    def fetched(number: tf.Tensor) -> tf.Tensor:
+        # Not stateful, whatever it does inside: that is what lets a deterministic pipeline overlap.
+        serialized = tf.numpy_function(read, [number], tf.string, stateful=False)
+        return tf.ensure_shape(serialized, [None])
+
+    def prepared(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        columns = parse_batch(serialized, dataset.schema, dataset.layout)
+        labels = columns.pop(dataset.schema.label.name)
+        return preprocess(columns), labels_for_loss(labels, dataset.schema.task)
+
+    batches = numbers.map(fetched, num_parallel_calls=2, deterministic=True)
+    batches = batches.map(prepared, num_parallel_calls=2, deterministic=True)
+    return batches.prefetch(4)
+
+
+def _localized(
+    store: Store, dataset: Dataset, shard: Shard, cache: Path
+) -> tuple[Path, NDArray[np.uint64]]:
+    """A shard's uncompressed file on this disk, and the offsets of its records."""
+    paths = []
+    for name in (shard.name, shard.index_name):
+        if isinstance(store, LocalStore):
+            paths.append(Path(store.uri_of(name)))
+            continue
+        paths.append(cache / name)
+        if not paths[-1].exists():
+            fetch(store, dataset.files[name], paths[-1])
+    if not dataset.compression:
+        return paths[0], np.fromfile(paths[1], "<u8")
+    plain = cache / (shard.name + ".plain")
+    data = gzip.decompress(paths[0].read_bytes())
+    cache.mkdir(parents=True, exist_ok=True)
+    plain.write_bytes(data)
+    return plain, _scanned(data)
+
+
+def _scanned(data: bytes) -> NDArray[np.uint64]:
+    offsets = [0]
+    while offsets[-1] < len(data):
+        length = int.from_bytes(data[offsets[-1] : offsets[-1] + 8], "little")
+        offsets.append(offsets[-1] + _HEADER_BYTES + length + _FOOTER_BYTES)
+    return np.array(offsets, np.uint64)
+
+
+def _masked(crc: int) -> int:
+    return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF

@@ -1,0 +1,60 @@
+"""A worker's metrics in Prometheus' exposition format."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from components.train_model.worker.heartbeat import Beat
+
+
+class WorkerMetrics:
+    """What /metrics shows; names begin with relay_."""
+
+    def __init__(self, worker: int) -> None:
+        self._registry = CollectorRegistry()
+        labels = {"worker": str(worker)}
+
+        def gauge(name: str, text: str) -> Gauge:
+            made = Gauge(name, text, ["worker"], registry=self._registry)
+            return made.labels(**labels)
+
+        self._step = gauge("relay_step", "Completed training steps.")
+        self._target = gauge("relay_target_steps", "Steps after which training ends.")
+        self._age = gauge("relay_heartbeat_age_seconds", "Time since the trainer showed progress.")
+        self._committed = gauge("relay_checkpoint_step", "Step of the newest committed checkpoint.")
+        self._loss = gauge("relay_loss", "Mean training loss of the last step.")
+        self._rate = gauge("relay_steps_per_second", "Steps a second since the last restart.")
+        self._incarnation = gauge("relay_incarnation", "Number of the current incarnation.")
+        self._data_wait = gauge("relay_data_wait_ratio", "Share of time spent waiting for data.")
+        self._checkpoint_wait = gauge(
+            "relay_checkpoint_wait_ratio", "Share of time training stood still for checkpoints."
+        )
+        self._restarts = Counter(
+            "relay_restarts",
+            "Restarts of this worker's trainer by reason.",
+            ["worker", "reason"],
+            registry=self._registry,
+        )
+        self._labels = labels
+
+    def restarted(self, reason: str) -> None:
+        """Count a restart: killed, out of memory, stalled, peer lost, error, terminated."""
+        self._restarts.labels(**self._labels, reason=reason).inc()
+
+    def incarnation(self, number: int) -> None:
+        """Note the current incarnation."""
+        self._incarnation.set(number)
+
+    def update(self, beat: Beat, first_step: int) -> None:
+        """Take over a heartbeat; `first_step` is where this incarnation began."""
+        self._step.set(beat.step)
+        self._target.set(beat.target)
+        self._age.set(beat.age)
+        self._committed.set(beat.committed)
+        self._loss.set(beat.loss)
+        total = max(beat.total, 1e-9)
+        self._rate.set(max(beat.step - first_step, 0) / total if beat.total else 0.0)
+        self._data_wait.set(beat.data_wait / total)
+        self._checkpoint_wait.set(beat.checkpoint_wait / total)
+
+    def exposition(self) -> bytes:
+        """The text that /metrics answers."""
+        return generate_latest(self._registry)

@@ -1,0 +1,354 @@
+"""The supervisor, PID 1 of a worker: owns its trainer's life and imports no TensorFlow."""
+
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from types import FrameType
+
+from components.contracts.errors import (
+    EXIT_FENCED,
+    EXIT_OK,
+    EXIT_RETRYABLE,
+    EXIT_STALLED,
+    EXIT_TERMINATED,
+    RelayError,
+    error_for,
+    is_retryable,
+)
+from components.contracts.training_run import TrainingRun, read_completion
+from components.storage.open import open_store
+from components.train_model.options import TrainOptions
+from components.train_model.worker.agreement import Decision, Join, Leader, Member
+from components.train_model.worker.cluster import Cluster
+from components.train_model.worker.heartbeat import Beat
+from components.train_model.worker.limits import PhaseLimits
+from components.train_model.worker.local_tier import LocalTier
+from components.train_model.worker.logs import WorkerLog
+from components.train_model.worker.memory import oom_kills
+from components.train_model.worker.metrics import WorkerMetrics
+from components.train_model.worker.round import decide
+from components.train_model.worker.server import start_server
+from components.train_model.worker.trainer import Assignment
+from components.train_model.worker.trainer_process import TrainerProcess
+
+TICK_SECS = 0.05
+# A spare costs a few seconds of CPU to start: not while the trainer itself is starting.
+SPARE_DELAY_SECS = 10.0
+RETRY_SECS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a trainer ended.
+
+    Attributes:
+        code: exit code for the container if the run ends here.
+        cause: for people, empty if it was asked to end.
+        reason: one word for the metric.
+    """
+
+    code: int
+    cause: str
+    reason: str
+
+
+class Supervisor:
+    """Joins rounds, runs one trainer in each, leaves with the exit code that the run has earned."""
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        cluster: Cluster,
+        *,
+        run: TrainingRun,
+        run_uri: str,
+        token: str,
+        folder: Path,
+        listening: socket.socket,
+    ) -> None:
+        """`folder`: this worker's own, for heartbeat files, shards and the local tier."""
+        self._listening = listening
+        self._options = options
+        self._cluster = cluster
+        self._run_uri = run_uri
+        self._fingerprint = run.fingerprint
+        self._started = run.created
+        self._token = token
+        self._folder = folder
+        self._store = open_store(run_uri)
+        self._tier = LocalTier(folder / "checkpoints", run.fingerprint)
+        self._log = WorkerLog(cluster.index)
+        self._metrics = WorkerMetrics(cluster.index)
+        self._limits = PhaseLimits(options)
+        self._instance = secrets.token_hex(8)
+        self._terminated = threading.Event()
+        self._over = threading.Event()
+        self._trainer: TrainerProcess | None = None
+        self._spare: TrainerProcess | None = None
+        self._num_started = 0
+        self._last_tick = time.monotonic()
+        self._last_progress = 0.0
+        self._trouble_since = 0.0
+
+    def run(self) -> int:
+        """Supervise until the run is complete, has failed, or this worker is told to stop."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGINT, self._on_sigterm)
+        self._tier.clear_foreign()
+        server = self._serve()
+        member = Member(self._cluster.supervisors[0], self._token)
+        try:
+            return self._rounds(member)
+        finally:
+            for process in (self._trainer, self._spare):
+                if process is not None:
+                    process.kill()
+            server.shutdown()
+            server.server_close()
+
+    def _serve(self) -> ThreadingHTTPServer:
+        leader = None
+        if self._cluster.index == 0:
+            leader = Leader(
+                self._cluster.size,
+                lambda joins: decide(
+                    self._store,
+                    joins,
+                    max_restarts=self._options.max_restarts,
+                    scratch=self._folder,
+                ),
+            )
+        return start_server(
+            self._listening,
+            token=self._token,
+            leader=leader,
+            tier=self._tier,
+            health=self._health,
+            metrics=self._exposition,
+        )
+
+    def _rounds(self, member: Member) -> int:
+        seen, cause = 0, ""
+        while True:
+            if read_completion(self._store) is not None:
+                self._log.info("the run is complete")
+                return EXIT_OK
+            decision = self._join(member, seen, cause)
+            if decision is None:
+                return EXIT_TERMINATED
+            if decision.complete:
+                return EXIT_OK
+            if decision.error:
+                self._wait_or_fail(decision)
+                continue
+            seen, self._trouble_since = decision.incarnation, 0.0
+            ending = self._run_trainer(member, decision)
+            if self._terminated.is_set() and is_retryable(ending.code):
+                return ending.code
+            if not is_retryable(ending.code):
+                if ending.code != EXIT_OK:
+                    raise _error_of(ending)
+                return EXIT_OK
+            if ending.code == EXIT_FENCED:
+                raise _error_of(ending)
+            cause = ending.cause
+            self._metrics.restarted(ending.reason)
+
+    def _wait_or_fail(self, decision: Decision) -> None:
+        """Wait before the next round if the leader's trouble may pass, else raise it."""
+        now = time.monotonic()
+        self._trouble_since = self._trouble_since or now
+        limit = self._options.limit_of("agreement")
+        passing = is_retryable(decision.exit_code) and decision.exit_code != EXIT_FENCED
+        if not passing or now - self._trouble_since > limit:
+            raise _error_of(Ending(code=decision.exit_code, cause=decision.error, reason="error"))
+        self._log.warning("no round yet: %s", decision.error)
+        self._terminated.wait(RETRY_SECS)
+
+    def _join(self, member: Member, seen: int, cause: str) -> Decision | None:
+        join = Join(
+            worker=self._cluster.index,
+            instance=self._instance,
+            seen=seen,
+            address=self._trainer_address(),
+            local_steps=tuple(self._tier.steps()) if self._options.local_tier else (),
+            cause=cause,
+        )
+        if self._spare is None:
+            self._spare = self._start_trainer()  # its imports run while the others are waited for
+        return member.join(
+            join, limit=self._options.limit_of("agreement"), stopped=self._alive_and_stopped
+        )
+
+    def _alive_and_stopped(self) -> bool:
+        self._last_tick = time.monotonic()
+        return self._terminated.is_set()
+
+    def _trainer_address(self) -> str:
+        host, _, port = self._cluster.trainers[self._cluster.index].rpartition(":")
+        if host.startswith("127."):  # on one machine a port may still be held by a killed trainer
+            with socket.socket() as probe:
+                probe.bind((host, 0))
+                return f"{host}:{probe.getsockname()[1]}"
+        return f"{os.environ.get('RELAY_POD_IP', host)}:{port}"
+
+    def _start_trainer(self) -> TrainerProcess:
+        self._num_started += 1
+        return TrainerProcess(self._folder, f"trainer-{self._num_started}")
+
+    def _run_trainer(self, member: Member, decision: Decision) -> Ending:
+        trainer = self._spare if self._spare and self._spare.exit_code() is None else None
+        self._spare = None
+        self._trainer = trainer = trainer or self._start_trainer()
+        self._log.set(incarnation=decision.incarnation)
+        self._metrics.incarnation(decision.incarnation)
+        self._log.info(
+            "incarnation %d starts at step %d",
+            decision.incarnation,
+            max(decision.restore_step, 0),
+            extra={"event": "start"},
+        )
+        trainer.assign(self._assignment(decision))
+        self._over.clear()
+        threading.Thread(
+            target=self._watch, args=(member, decision.incarnation), daemon=True
+        ).start()
+        oom_before = oom_kills()
+        ending = self._attend(trainer, decision, oom_before)
+        trainer.kill()
+        self._trainer = None
+        if ending.cause:
+            self._log.warning("%s", ending.cause, extra={"event": ending.reason})
+        return ending
+
+    def _assignment(self, decision: Decision) -> Assignment:
+        holder = decision.holder
+        return Assignment(
+            options=vars(self._options),
+            run_uri=self._run_uri,
+            fingerprint=self._fingerprint,
+            worker=self._cluster.index,
+            members=decision.members if self._cluster.size > 1 else (),
+            incarnation=decision.incarnation,
+            restore_step=decision.restore_step,
+            holder=self._cluster.supervisors[holder] if holder >= 0 else "",
+            token=self._token,
+            num_restarts=decision.num_restarts,
+            tier=str(self._folder / "checkpoints") if self._options.local_tier else "",
+            cache=str(self._folder / "shards"),
+            started=self._started,
+            last_progress=self._last_progress,
+            decided=time.time(),
+            cause="",
+        )
+
+    def _watch(self, member: Member, incarnation: int) -> None:
+        """Set `_over` as soon as the leader says that this incarnation has ended."""
+        while not self._over.is_set():
+            runs = member.still_runs(incarnation)
+            if runs is False:
+                self._over.set()
+            elif runs is None:
+                time.sleep(0.5)
+
+    def _attend(self, trainer: TrainerProcess, decision: Decision, oom_before: int) -> Ending:
+        """Look after a trainer until it has ended or must be ended."""
+        began = time.monotonic()
+        told_to_stop, last_step, last_log = 0.0, -1, began
+        last_beat = 0.0
+        while True:
+            time.sleep(TICK_SECS)
+            now = self._last_tick = time.monotonic()
+            beat = trainer.beat()
+            self._metrics.update(beat, max(decision.restore_step, 0))
+            code = trainer.exit_code()
+            if code is not None:
+                return self._ending(trainer, code, oom_kills() > oom_before)
+            if beat.step != last_step:
+                if last_step >= 0 and beat.phase == "step" and last_beat:
+                    self._limits.observe_call(beat.time - last_beat)
+                last_step, last_beat = beat.step, beat.time
+                self._last_progress = time.time() - beat.age
+            if self._terminated.is_set():
+                if not told_to_stop:
+                    told_to_stop = now
+                    trainer.heartbeat.request_stop()
+                before_first = beat.phase in ("imports", "waiting", "rendezvous", "build")
+                if before_first or now - told_to_stop > self._options.termination_secs:
+                    code = EXIT_TERMINATED if before_first else EXIT_RETRYABLE
+                    return Ending(code=code, cause="", reason="terminated")
+            if self._over.is_set() and beat.phase != "barrier":
+                return Ending(code=EXIT_RETRYABLE, cause="", reason="peer")
+            if beat.age > self._limits.limit_of(beat.phase):
+                trainer.dump_stacks()
+                return self._stalled(beat.phase, beat.step, beat.age)
+            if now - last_log >= self._options.log_secs and beat.phase == "step":
+                last_log = now
+                self._log_progress(beat, decision)
+            if self._options.warm_spare and self._spare is None:
+                if beat.phase == "step" and now - began > SPARE_DELAY_SECS:
+                    self._spare = self._start_trainer()
+
+    def _stalled(self, phase: str, step: int, age: float) -> Ending:
+        limit = self._limits.limit_of(phase)
+        return Ending(
+            code=EXIT_STALLED,
+            cause=f"no progress for {age:.1f} s in phase {phase} at step {step} "
+            f"(limit {limit:g} s, option limits); its stacks are in the log",
+            reason="stalled",
+        )
+
+    def _ending(self, trainer: TrainerProcess, code: int, out_of_memory: bool) -> Ending:
+        message = trainer.message()
+        beat = trainer.beat()
+        where = f"at step {beat.step} in phase {beat.phase}"
+        if code in (EXIT_OK, EXIT_TERMINATED):
+            return Ending(code=code, cause="", reason="terminated")
+        if code < 0:
+            name = signal.Signals(-code).name
+            text = f"trainer killed by {name} {where}"
+            if out_of_memory:
+                return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
+            hint = ": likely out of memory" if -code == signal.SIGKILL else ""
+            return Ending(code=EXIT_RETRYABLE, cause=text + hint, reason="killed")
+        reason = "peer" if message.startswith("a peer was lost") else "error"
+        cause = message or f"trainer ended with exit code {code} {where}"
+        return Ending(code=code, cause=cause, reason=reason)
+
+    def _log_progress(self, beat: Beat, decision: Decision) -> None:
+        if self._cluster.index != 0:
+            return
+        done = beat.step - max(decision.restore_step, 0)
+        rate = done / beat.total if beat.total else 0.0
+        left = (beat.target - beat.step) / rate if rate else 0.0
+        self._log.info(
+            "step %d/%d, %.1f steps/s, loss %.4f, %.0f s left",
+            beat.step,
+            beat.target,
+            rate,
+            beat.loss,
+            left,
+            extra={"step": beat.step, "event": "progress"},
+        )
+
+    def _health(self) -> str:
+        """For the liveness probe: only a supervisor that no longer turns its loop is unhealthy."""
+        age = time.monotonic() - self._last_tick
+        return f"the supervisor's loop stands still for {age:.0f} s" if age > 60 else ""
+
+    def _exposition(self) -> bytes:
+        return self._metrics.exposition()
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._terminated.set()
+
+
+def _error_of(ending: Ending) -> RelayError:
+    message = ending.cause or f"the trainer ended with exit code {ending.code}"
+    return error_for(ending.code, message)

@@ -1,0 +1,77 @@
+"""A supervisor's handle on one trainer process: start, assign, look at, dump, kill."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from components.contracts.errors import ERROR_FILE_VARIABLE
+from components.train_model.worker.heartbeat import Beat, Heartbeat
+from components.train_model.worker.trainer import HEARTBEAT_VARIABLE, Assignment
+
+_DUMP_SECS = 1.0
+
+
+class TrainerProcess:
+    """A trainer, from its first import to its end; idle until it is assigned."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Start it. `folder` gets its heartbeat and error files, named by `name`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._error_file = folder / f"{name}.error"
+        self._error_file.unlink(missing_ok=True)
+        heartbeat_file = folder / f"{name}.heartbeat"
+        self.heartbeat = Heartbeat(heartbeat_file, create=True)
+        self.started = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "components.train_model.worker.trainer"],
+            stdin=subprocess.PIPE,
+            env={
+                **os.environ,
+                HEARTBEAT_VARIABLE: str(heartbeat_file),
+                ERROR_FILE_VARIABLE: str(self._error_file),
+            },
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def assign(self, assignment: Assignment) -> None:
+        """Tell it what to do. A process that has died meanwhile shows in `exit_code`."""
+        assert self._process.stdin is not None  # noqa: S101 - asked for above
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(assignment.to_line().encode())
+            self._process.stdin.close()
+
+    def exit_code(self) -> int | None:
+        """None while it lives; negative: ended by that signal."""
+        return self._process.poll()
+
+    def beat(self) -> Beat:
+        """Its state as last recorded."""
+        return self.heartbeat.read()
+
+    def message(self) -> str:
+        """The one message it left, empty if none."""
+        with contextlib.suppress(OSError):
+            return self._error_file.read_text(encoding="utf-8")
+        return ""
+
+    def dump_stacks(self) -> None:
+        """Have it write the stacks of all its threads to the log; works while the GIL is held."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(_DUMP_SECS)
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None  # noqa: S101 - asked for above
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

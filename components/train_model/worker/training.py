@@ -1,0 +1,425 @@
+"""One incarnation's training, from rendezvous to the final barrier, in the trainer's process."""
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from components.contracts.checkpoint import Arrays, CheckpointInfo, numbered
+from components.contracts.command_line import options_from
+from components.contracts.dataset import open_dataset
+from components.contracts.errors import EXIT_OK, EXIT_TERMINATED, InputError, PermanentError
+from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
+from components.contracts.user_model import load_user_model
+from components.storage.errors import AlreadyExistsError
+from components.storage.open import open_store
+from components.train_model.options import TrainOptions
+from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
+from components.train_model.worker.cluster import tf_config
+from components.train_model.worker.fencing import Fence
+from components.train_model.worker.heartbeat import Heartbeat
+from components.train_model.worker.input import (
+    BatchPlan,
+    RecordReader,
+    training_batches,
+    validation_batches,
+)
+from components.train_model.worker.ledger import Ledger
+from components.train_model.worker.local_tier import LocalTier
+from components.train_model.worker.loop import TrainLoop, steps_in_a_call
+from components.train_model.worker.progress import EarlyStopping, History
+from components.train_model.worker.trainer import Assignment
+
+log = logging.getLogger("relay.worker")
+
+# Added to a SeedGenerator's state for each worker, so that their dropout masks differ.
+_SEED_STRIDE = 0x9E3779B1
+VALIDATION_BATCH = 1024
+
+
+def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
+    """Train to the end or to an agreed stop; returns the exit code.
+
+    Raises:
+        InputError, PermanentError: training cannot succeed.
+        FencedError: a newer incarnation has taken over.
+        RetryableError and TensorFlow's errors of lost peers: start again.
+    """
+    return _Training(assignment, heartbeat).run()
+
+
+class _Training:
+    def __init__(self, assignment: Assignment, heartbeat: Heartbeat) -> None:
+        self._assignment = assignment
+        self._heartbeat = heartbeat
+        self._options = options_from(TrainOptions, assignment.options)
+        self._is_chief = assignment.worker == 0
+        self._store = open_store(assignment.run_uri)
+        self._tier = (
+            LocalTier(Path(assignment.tier), assignment.fingerprint) if assignment.tier else None
+        )
+        self._ledger = Ledger(assignment.started)
+        self._step, self._saved_step = 0, -1
+        self._data_wait = self._checkpoint_wait = 0.0
+
+    def run(self) -> int:
+        user = load_user_model(self._options.model_module)
+        self._open_data()
+        preprocess = user.preprocessing(self._dataset.schema)
+        strategy = self._rendezvous()
+        self._heartbeat.beat("build")
+        with strategy.scope():
+            model = user.build(self._dataset.schema, self._options.hyperparameters)
+            _check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
+            self._loop = TrainLoop(strategy, model, self._options)
+        self._preprocess = preprocess
+        self._set_up_state()
+        self._restore()
+        stopped = self._train_epochs()
+        self._finish(stopped)
+        return EXIT_TERMINATED if stopped else EXIT_OK
+
+    def _open_data(self) -> None:
+        options = self._options
+        store = open_store(options.dataset_uri)
+        self._dataset = open_dataset(store)
+        cache = Path(self._assignment.cache)
+        self._reader = RecordReader(store, self._dataset, options.split, cache)
+        self._plan = BatchPlan(
+            num_records=self._reader.num_records,
+            batch_size=options.batch_size,
+            workers=options.workers,
+            worker=self._assignment.worker,
+            accumulation=options.gradient_accumulation,
+            seed=options.seed,
+        )
+        self._validation = (
+            RecordReader(store, self._dataset, options.validation_split, cache)
+            if options.validation_split
+            else None
+        )
+        planned = self._plan.steps_per_epoch * options.epochs
+        self._target = min(planned, options.max_steps) if options.max_steps else planned
+
+    def _rendezvous(self) -> Any:
+        options, assignment = self._options, self._assignment
+        self._heartbeat.beat("rendezvous")
+        keras.utils.set_random_seed(options.seed)
+        if options.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        if options.mixed_precision != "none":
+            keras.mixed_precision.set_global_policy(f"mixed_{options.mixed_precision}")
+        os.environ.pop("TF_CONFIG", None)
+        if options.workers > 1:
+            os.environ["TF_CONFIG"] = tf_config(assignment.members, assignment.worker)
+            _set_heartbeat_timeout(options.heartbeat_secs)
+        if len(tf.config.list_physical_devices("GPU")) > 1:
+            raise InputError(
+                "a worker sees more than one GPU: give each worker one, and add workers"
+            )
+        communication = {
+            "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
+            "ring": tf.distribute.experimental.CommunicationImplementation.RING,
+            "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+        }[options.communication]
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                timeout_seconds=options.collective_timeout_secs, implementation=communication
+            )
+        )
+
+    def _set_up_state(self) -> None:
+        options, assignment = self._options, self._assignment
+        if self._validation is not None:
+            x, y = next(iter(self._validation_batches()))
+            self._loop.build_metrics(x, y)
+        self._history = History(self._target)
+        self._early = EarlyStopping(options.early_stopping_metric, options.early_stopping_patience)
+        self._retention = Retention(newest=options.keep_newest, every=options.keep_every)
+        self._checkpointer = Checkpointer(
+            self._store,
+            fence=Fence(self._store, assignment.incarnation) if self._is_chief else None,
+            tier=self._tier,
+            heartbeat=self._heartbeat,
+            writer=f"worker {assignment.worker} of incarnation {assignment.incarnation}",
+            keep=self._retention,
+        )
+        self._metrics: dict[str, float] = {}
+        self._ledger.charge("start_up")
+
+    def _restore(self) -> None:
+        assignment = self._assignment
+        if assignment.restore_step >= 0:
+            self._heartbeat.beat("restore", assignment.restore_step)
+            info, arrays = restore(
+                self._store,
+                assignment.restore_step,
+                tier=self._tier,
+                holder=assignment.holder,
+                token=assignment.token,
+            )
+            if info.fingerprint != assignment.fingerprint:
+                raise InputError(
+                    f"checkpoint {info.step} under {assignment.run_uri} was written by another "
+                    "model, dataset or other options. Train to a new output uri"
+                )
+            self._assign(arrays)
+            self._take_up(info)
+        self._offset_seeds()
+        if self._tier is not None:
+            self._tier.discard_after(self._step)
+
+    def _assign(self, arrays: Arrays) -> None:
+        for group, variables in self._loop.checkpointed.items():
+            stored = [name for name in arrays if name.startswith(f"{group}/")]
+            if len(stored) != len(variables):
+                raise InputError(
+                    f"the checkpoint holds {len(stored)} {group} variables, the module made "
+                    f"{len(variables)}: the model changed since training began"
+                )
+            for name, variable in numbered(group, variables):
+                variable.assign(arrays[name])
+
+    def _take_up(self, info: CheckpointInfo) -> None:
+        assignment, position = self._assignment, info.position
+        self._step = self._saved_step = info.step
+        self._ledger.resume(
+            position["ledger"],
+            last_progress=assignment.last_progress,
+            restarted=assignment.decided,
+        )
+        self._history.load(position["history"])
+        self._early.load(position["early_stopping"])
+        self._metrics = dict(info.metrics)
+        self._retention.best_step = self._early.best_step
+        self._history.add_restart(info.step, assignment.cause)
+        self._ledger.charge("restore")
+        log.info("restored step %d", info.step)
+
+    def _offset_seeds(self) -> None:
+        for variable in self._seed_variables():
+            variable.assign(self._offset(variable.numpy(), self._assignment.worker))
+
+    def _seed_variables(self) -> list[Any]:
+        return [v for v in self._loop.checkpointed["model"] if "seed_generator" in v.path]
+
+    @staticmethod
+    def _offset(state: Any, worker: int) -> Any:
+        moved = np.array(state)
+        with np.errstate(over="ignore"):
+            moved[0] += np.array(worker * _SEED_STRIDE % 2**32).astype(moved.dtype)
+        return moved
+
+    def _train_epochs(self) -> bool:
+        """Train from the current step; whether a stop was agreed on before the end."""
+        self._started = time.monotonic()
+        self._heartbeat.beat("first_step", self._step)
+        batches = iter(
+            training_batches(
+                self._reader,
+                self._plan,
+                self._dataset,
+                self._preprocess,
+                (self._step, self._target),
+            )
+        )
+        if self._options.deterministic and self._step < self._target:
+            self._loop.check_reproducible(batches)
+        self._own_seconds = self._mean_seconds = 0.0
+        while self._step < self._target and not self._early.stopped:
+            if self._call(batches):
+                return True
+            self._at_boundaries()
+        self._reason = self._early.reason or "all steps done"
+        return False
+
+    def _call(self, batches: Any) -> bool:
+        """One call of the compiled loop; whether a stop was agreed on."""
+        count = min(
+            steps_in_a_call(self._options, self._mean_seconds), self._boundary() - self._step
+        )
+        began = time.monotonic()
+        result = self._loop.run(
+            batches,
+            count,
+            stop=self._heartbeat.stop_requested,
+            seconds_per_step=self._own_seconds,
+        )
+        first = self._step == max(self._assignment.restore_step, 0)
+        self._own_seconds = 0.0 if first else (time.monotonic() - began) / len(result.losses)
+        self._mean_seconds = result.seconds_per_step
+        self._check_finite(result.losses)
+        self._step += len(result.losses)
+        self._history.add(self._step, result.losses)
+        if first:
+            self._ledger.charge("start_up")
+        else:
+            self._data_wait += result.data_wait
+            self._ledger.charge_call(result.data_wait)
+        self._record(float(result.losses[-1]))
+        return result.stop and self._step < self._target
+
+    def _record(self, loss: float) -> None:
+        self._heartbeat.record(
+            loss=loss,
+            data_wait=self._data_wait,
+            checkpoint_wait=self._checkpoint_wait,
+            total=time.monotonic() - self._started,
+            target=self._target,
+        )
+        self._heartbeat.beat("step", self._step)
+
+    def _check_finite(self, losses: Any) -> None:
+        if np.isfinite(losses).all():
+            return
+        bad = int(np.flatnonzero(~np.isfinite(losses))[0])
+        step = self._step + bad + 1
+        micro = (step - 1) * self._plan.accumulation
+        records = self._plan.records(micro)
+        raise PermanentError(
+            f"the loss is {losses[bad]} at step {step} "
+            f"(epoch {(step - 1) // self._epoch_steps + 1}): "
+            f"training stops, and the last committed checkpoint is from before it. The batch of "
+            f"worker {self._assignment.worker} began with the records {records[:8].tolist()} of "
+            f"split {self._options.split!r}. Look for infinite or huge feature values there, lower "
+            "the learning rate, or set clip_norm"
+        )
+
+    @property
+    def _epoch_steps(self) -> int:
+        return self._plan.steps_per_epoch
+
+    def _boundary(self) -> int:
+        """Next step after which something else is due."""
+        every = self._options.checkpoint_steps or self._epoch_steps
+        due = [self._target]
+        for interval in (every, self._epoch_steps):
+            due.append((self._step // interval + 1) * interval)
+        return min(due)
+
+    def _at_boundaries(self) -> None:
+        every = self._options.checkpoint_steps or self._epoch_steps
+        at_end = self._step == self._target
+        validated = False
+        if self._step % self._epoch_steps == 0 or at_end:
+            validated = self._validate()
+        if self._step % every == 0 or at_end or self._early.stopped or validated:
+            self._save()
+
+    def _validate(self) -> bool:
+        if self._validation is None:
+            return False
+        self._heartbeat.beat("evaluation", self._step)
+        batches = self._validation_batches()
+        self._metrics = self._loop.evaluate(batches, worker_has_data=True)
+        self._history.add_validation(self._step, self._metrics)
+        if self._early.observe(self._step, self._metrics):
+            self._retention.best_step = self._step
+        self._ledger.charge("productive")
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in self._metrics.items())
+        if self._is_chief:
+            log.info("step %d: %s", self._step, shown)
+        self._heartbeat.beat("step", self._step)
+        return True
+
+    def _validation_batches(self) -> tf.data.Dataset:
+        assert self._validation is not None  # noqa: S101 - callers have looked
+        return validation_batches(
+            self._validation,
+            self._dataset,
+            self._preprocess,
+            batch_size=VALIDATION_BATCH,
+            limit=self._options.validation_examples,
+            share=(self._assignment.worker, self._options.workers),
+        )
+
+    def _save(self) -> None:
+        if self._step == self._saved_step:
+            return
+        self._saved_step = self._step
+        self._heartbeat.beat("checkpoint", self._step)
+        arrays = self._snapshot()
+        info = CheckpointInfo(
+            step=self._step,
+            fingerprint=self._assignment.fingerprint,
+            incarnation=self._assignment.incarnation,
+            position={
+                "epoch": self._step // self._epoch_steps,
+                "history": self._history.state(),
+                "early_stopping": self._early.state(),
+                "ledger": self._ledger.state(),
+            },
+            metrics=self._metrics if self._history.validated_at == self._step else {},
+        )
+        self._checkpointer.save(info, arrays)
+        self._checkpoint_wait += self._ledger.charge("checkpoint_wait")
+        self._heartbeat.beat("step", self._step)
+
+    def _snapshot(self) -> Arrays:
+        """Copies of all variables in host memory; every worker's are the same."""
+        arrays = {
+            name: np.array(variable.numpy())
+            for group, variables in self._loop.checkpointed.items()
+            for name, variable in numbered(group, variables)
+        }
+        seeds = {variable.path for variable in self._seed_variables()}
+        for name, variable in numbered("model", self._loop.checkpointed["model"]):
+            if variable.path in seeds:
+                arrays[name] = self._offset(arrays[name], -self._assignment.worker)
+        return arrays
+
+    def _finish(self, stopped: bool) -> None:
+        """Commit what is left and wait until every worker knows that it is committed."""
+        self._heartbeat.beat("checkpoint", self._step)
+        self._save()
+        self._checkpointer.wait()
+        self._ledger.charge("checkpoint_wait")
+        if self._is_chief and not stopped:
+            self._complete()
+        self._heartbeat.beat("barrier", self._step)
+        self._loop.barrier()
+
+    def _complete(self) -> None:
+        completion = Completion(
+            step=self._step,
+            num_epochs=self._step // self._epoch_steps,
+            reason=self._reason,
+            num_workers=self._options.workers,
+            num_restarts=self._assignment.num_restarts,
+            goodput=self._ledger.seconds(),
+            history=tuple(self._history.records()),
+            restarts=tuple(self._history.restarts),
+        )
+        Fence(self._store, self._assignment.incarnation).announce(self._step)
+        try:
+            self._store.create(COMPLETE_NAME, to_json_bytes(completion))
+        except AlreadyExistsError:
+            log.info("the run was completed by an earlier incarnation")
+
+
+def _check_outputs(model: Any, task: str, num_classes: int) -> None:
+    outputs = model.output_shape
+    first = outputs[0] if isinstance(outputs, list) else outputs
+    if isinstance(first, dict):
+        first = next(iter(first.values()))
+    width = {"binary": 1, "regression": 1, "multiclass": num_classes}[task]
+    if not isinstance(first, tuple) or first[-1] not in (width, None):
+        raise InputError(
+            f"the model's output has shape {first}; a {task} label needs [batch, {width}]"
+            + (" (probabilities after a softmax)" if task == "multiclass" else "")
+        )
+
+
+def _set_heartbeat_timeout(seconds: float) -> None:
+    from tensorflow.python.eager import context  # no public switch exists (TensorFlow 2.21)
+
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="",
+        heartbeat_timeout_in_ms=int(seconds * 1000),
+    )
