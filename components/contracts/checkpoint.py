@@ -78,7 +78,7 @@ def folder_of(step: int) -> str:
 
 def write_state(path: Path, arrays: Arrays) -> None:
     """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it."""
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
 
 
 def read_state(path: Path) -> Arrays:

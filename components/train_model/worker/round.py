@@ -113,6 +113,8 @@ def _spent(incarnation: Incarnation, max_restarts: int) -> str:
     causes = "; ".join(dict.fromkeys(incarnation.causes)) or "unknown"
     text = f"{max_restarts + 1} starts with no progress {since}, the budget is {max_restarts} "
     text += f"restarts (max_restarts). Causes: {causes}"
-    if "out of memory" in causes:
+    if "SIGKILL" in causes:
+        text += ". Killed again and again: likely out of memory"
+    if "SIGKILL" in causes or "out of memory" in causes:
         text += ". Lower batch_size, raise gradient_accumulation, or give the workers more memory"
     return text

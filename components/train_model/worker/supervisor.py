@@ -315,8 +315,7 @@ class Supervisor:
             text = f"trainer killed by {name} {where}"
             if out_of_memory:
                 return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
-            hint = ": likely out of memory" if -code == signal.SIGKILL else ""
-            return Ending(code=EXIT_RETRYABLE, cause=text + hint, reason="killed")
+            return Ending(code=EXIT_RETRYABLE, cause=text, reason="killed")
         reason = "peer" if message.startswith("a peer was lost") else "error"
         cause = message or f"trainer ended with exit code {code} {where}"
         return Ending(code=code, cause=cause, reason=reason)

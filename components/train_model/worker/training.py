@@ -212,7 +212,7 @@ class _Training:
     def _offset(state: Any, worker: int) -> Any:
         moved = np.array(state)
         with np.errstate(over="ignore"):
-            moved[0] += np.array(worker * _SEED_STRIDE % 2**32).astype(moved.dtype)
+            moved[0] += np.array(worker * _SEED_STRIDE, np.int64).astype(moved.dtype)
         return moved
 
     def _train_epochs(self) -> bool:
