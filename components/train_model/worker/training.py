@@ -70,14 +70,14 @@ class _Training:
     def run(self) -> int:
         user = load_user_model(self._options.model_module)
         self._open_data()
-        preprocess = user.preprocessing(self._dataset.schema)
         strategy = self._rendezvous()
         self._heartbeat.beat("build")
+        # Not before: its tables would start the runtime, which the strategy must configure first.
+        self._preprocess = user.preprocessing(self._dataset.schema)
         with strategy.scope():
             model = user.build(self._dataset.schema, self._options.hyperparameters)
             _check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
             self._loop = TrainLoop(strategy, model, self._options)
-        self._preprocess = preprocess
         self._set_up_state()
         self._restore()
         stopped = self._train_epochs()

@@ -1,0 +1,67 @@
+"""The evaluation step as a Kubeflow Pipelines component."""
+
+from typing import NamedTuple
+
+from kfp import dsl
+from kfp.dsl import HTML, ClassificationMetrics, Metrics, Output
+
+from components import images
+
+
+@dsl.component(base_image=images.TENSORFLOW, packages_to_install=[], install_kfp_package=False)
+def evaluate_model(
+    dataset_uri: str,
+    run_uri: str,
+    thresholds: dict,  # type: ignore[type-arg] # kfp knows no parametrised types here
+    slices: list,  # type: ignore[type-arg]
+    options: dict,  # type: ignore[type-arg]
+    storage_root: str,
+    metrics: Output[Metrics],
+    classification: Output[ClassificationMetrics],
+    report: Output[HTML],
+) -> NamedTuple("Outputs", [("report_uri", str), ("checkpoint_step", int), ("passed", bool)]):  # type: ignore[valid-type]
+    """Evaluate a checkpoint on the held-out split and decide whether it may be published.
+
+    Args:
+        dataset_uri: committed dataset.
+        run_uri: finished training run.
+        thresholds: metric name to limits.
+        slices: columns by whose values metrics are broken down.
+        options: further EvaluateOptions by name.
+        storage_root: where the report goes; empty: the artifact's own place.
+        metrics: scalar metrics.
+        classification: ROC curve and confusion matrix.
+        report: the report as a page.
+
+    Returns:
+        Uri of the report, the step of the checkpoint, and whether every threshold is met.
+    """
+    from collections import namedtuple
+
+    from components.runner import run_component
+
+    result = run_component(
+        "evaluate_model",
+        {
+            "dataset_uri": dataset_uri,
+            "run_uri": run_uri,
+            "thresholds": thresholds,
+            "slices": slices,
+            "output_uri": "{data_uri}",
+            "html": report.path,
+        },
+        artifact_uri=report.uri,
+        storage_root=storage_root,
+        options=options,
+    )
+    for name, value in result["metrics"].items():
+        metrics.log_metric(name, value)
+    metrics.log_metric("passed", float(result["passed"]))
+    if result.get("roc"):
+        roc = result["roc"]
+        classification.log_roc_curve(roc["fpr"], roc["tpr"], roc["thresholds"])
+    if result.get("confusion_matrix"):
+        matrix = result["confusion_matrix"]
+        classification.log_confusion_matrix(matrix["labels"], matrix["matrix"])
+    Outputs = namedtuple("Outputs", ["report_uri", "checkpoint_step", "passed"])
+    return Outputs(result["report_uri"], result["checkpoint_step"], result["passed"])

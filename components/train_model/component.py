@@ -1,0 +1,58 @@
+"""The training step as a Kubeflow Pipelines component."""
+
+from kfp import dsl
+from kfp.dsl import Model, Output
+
+from components import images
+
+
+@dsl.component(base_image=images.TENSORFLOW, packages_to_install=[], install_kfp_package=False)
+def train_model(
+    dataset_uri: str,
+    model_module: str,
+    hyperparameters: dict,  # type: ignore[type-arg] # kfp knows no parametrised types here
+    launcher: str,
+    workers: int,
+    batch_size: int,
+    epochs: int,
+    options: dict,  # type: ignore[type-arg]
+    storage_root: str,
+    checkpoints: Output[Model],
+) -> str:
+    """Train with several synchronous workers, from the newest committed checkpoint to the end.
+
+    Args:
+        dataset_uri: committed dataset.
+        model_module: dotted path of the user's module.
+        hyperparameters: passed to its build_model.
+        launcher: local or kubernetes.
+        workers: number of workers.
+        batch_size: examples of one step over all workers.
+        epochs: passes over the training split.
+        options: further TrainOptions by name.
+        storage_root: where checkpoints go; empty: the artifact's own place.
+        checkpoints: the finished run.
+
+    Returns:
+        Uri of the run.
+    """
+    from components.runner import run_component
+
+    result = run_component(
+        "train_model",
+        {
+            "dataset_uri": dataset_uri,
+            "model_module": model_module,
+            "hyperparameters": hyperparameters,
+            "launcher": launcher,
+            "workers": workers,
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "output_uri": "{data_uri}",
+        },
+        artifact_uri=checkpoints.uri,
+        storage_root=storage_root,
+        options=options,
+    )
+    checkpoints.metadata.update(result)
+    return result["run_uri"]  # type: ignore[no-any-return]
