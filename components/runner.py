@@ -42,7 +42,8 @@ RECORDS_FOLDER = "relay-steps"
 
 # What TensorFlow's C++ side prints before it can be told not to, on machines without a GPU.
 _NOISE = re.compile(
-    r"^(WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ +\d+ (cuda|port|cpu_feature))"
+    r"^(WARNING: All log messages before absl"
+    r"|[IWE]\d{4} [\d:.]+ +\d+ (cuda|port|cpu_feature|computation))"
 )
 
 
@@ -72,8 +73,8 @@ def run_step(
         policy: of restarts.
 
     Raises:
-        SystemExit: the step failed for good, or was told to stop; with the step's exit code. Its one
-            message has been printed.
+        SystemExit: the step failed for good, or was told to stop; with the step's exit code. Its
+            one message has been printed.
     """
     with tempfile.TemporaryDirectory(prefix=f"relay-{step}-") as folder:
         runner = _Runner(step, values, policy or RetryPolicy(), Path(folder))
@@ -157,7 +158,7 @@ class _Runner:
 
     def run(self) -> dict[str, Any]:
         restarts, killed, began = 0, 0, time.monotonic()
-        self._emit("started")
+        self._emit("started", pid=os.getpid())
         while True:
             progress = self._content_of(self._progress)
             code = self._attempt()

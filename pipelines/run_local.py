@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,6 @@ import yaml
 
 from components.contracts.errors import (
     EXIT_OK,
-    EXIT_TERMINATED,
     InputError,
     error_for,
     run_main,
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     params = read_params(given.params, given.set)
     workspace = _prepared_workspace(given.workspace)
+    _prepare_data(params, workspace)
     _check_module(str(params.get("model_module", "")))
     return _run(params, workspace)
 
@@ -83,6 +84,20 @@ def read_params(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return params
 
 
+def _prepare_data(params: dict[str, Any], workspace: Path) -> None:
+    """Have the module that `prepare` names make the data, unless data_source is given."""
+    module = params.pop("prepare", "")
+    if not module or "data_source" in params:
+        return
+    folder = workspace / "data"
+    print(f"== {module}", flush=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", module, "--output", str(folder)]
+    if subprocess.run(command, env=environment, check=False).returncode:
+        raise InputError(f"{module} could not make the data; its message is above")
+    params["data_source"] = str(folder)
+
+
 def _prepared_workspace(folder: Path) -> Path:
     workspace = Path(os.path.abspath(folder))
     workspace.mkdir(parents=True, exist_ok=True)
@@ -98,14 +113,15 @@ def _check_module(path: str) -> None:
         found = None
     if found is None or not found.origin:
         raise InputError(
-            f"model_module {path!r} is not importable from {os.getcwd()}: give the dotted path of a "
-            "module that defines build_model(schema, hyperparameters), like examples.flights.model"
+            f"model_module {path!r} is not importable from {os.getcwd()}: give the dotted path "
+            "of a module that defines build_model, like examples.flights.model"
         )
     try:
         tree = ast.parse(Path(found.origin).read_bytes(), found.origin)
     except SyntaxError as error:
         raise InputError(
-            f"model_module {path!r} is not valid Python: {error.msg} ({found.origin}:{error.lineno})"
+            f"model_module {path!r} is not valid Python: {error.msg} "
+            f"({found.origin}:{error.lineno})"
         ) from error
     names = {getattr(node, "name", "") for node in tree.body} | {
         alias.asname or alias.name
@@ -138,10 +154,10 @@ def _run(params: Mapping[str, Any], workspace: Path) -> int:
         "TMPDIR": str(_temporary_folder(workspace)),
     }
     os.environ.update(environment)
-    signal.signal(signal.SIGTERM, _on_sigterm)
     began = time.monotonic()
     arguments = _checked_arguments({"launcher": "local", **params})
     with _followed(events) as follower:
+        signal.signal(signal.SIGTERM, follower.on_sigterm)
         failure = _run_dag(arguments, workspace)
     summary = _summary(workspace)
     if follower.failure:
@@ -201,7 +217,7 @@ class _Follower:
         self._path = path
         self._out = sys.stdout
         self._position = 0
-        self._seen_started = 0
+        self._pid = 0
         self.failure: dict[str, Any] = {}
 
     def poll(self) -> None:
@@ -213,13 +229,21 @@ class _Follower:
                 self._position += len(line.encode())
                 self._show(json.loads(line))
 
+    def on_sigterm(self, number: int, frame: Any) -> None:
+        """Pass the signal on to the step that runs; the DAG then fails and is summarized."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGTERM)
+
     def _show(self, event: Mapping[str, Any]) -> None:
         step = event["step"]
         if event["event"] == "started":
+            self._pid = event["pid"]
             self._print(f"\n== {step}")
         elif event["event"] in ("log", "retry"):
             self._print(f"   {event['line']}")
         elif event["event"] == "finished":
+            self._pid = 0
             self._print(f"   done in {event['seconds']:.1f} s")
         elif event["event"] == "failed":
             self.failure = dict(event)
@@ -273,13 +297,6 @@ def _print_summary(summary: Mapping[str, Any], workspace: Path, seconds: float) 
     for name in ("dataset", "checkpoint", "report", "model"):
         print(f"   {name:9} {summary[name + '_uri'] or '(none)'}")
     print(f"   summary   {workspace / 'summary.json'}", flush=True)
-
-
-def _on_sigterm(number: int, frame: Any) -> None:
-    """Pass the signal on to the steps: they are in this process's group."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(os.getpgrp(), signal.SIGTERM)
-    raise SystemExit(EXIT_TERMINATED)
 
 
 if __name__ == "__main__":

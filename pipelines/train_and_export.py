@@ -1,8 +1,8 @@
 """The pipeline: data to TFRecord, training, evaluation, and export behind a quality gate.
 
 This file is the only definition of the DAG. Compile it from any directory with
-`kfp dsl compile --py pipelines/train_and_export.py --output train_and_export.yaml`, or run it on one
-machine with `python -m pipelines.run_local`.
+`kfp dsl compile --py pipelines/train_and_export.py --output train_and_export.yaml`, or run it on
+one machine with `python -m pipelines.run_local`.
 """
 
 import os

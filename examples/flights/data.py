@@ -49,7 +49,10 @@ def flights_with_weather() -> pa.Table:
     columns = {
         "date": date,
         "month": joined["month"],
-        "weekday": pc.day_of_week(pc.subtract(joined["time_hour"], pa.scalar(5 * 3600, pa.duration("s")))),
+        # time_hour is in UTC, five hours ahead of New York's winter clock.
+        "weekday": pc.day_of_week(
+            pc.subtract(joined["time_hour"], pa.scalar(5 * 3600, pa.duration("s")))
+        ),
         "departure": pc.add(pc.multiply(joined["hour"], 60), joined["minute"]),
         "duration": _scheduled_minutes(joined),
         **{name: joined[name] for name in ("carrier", "origin", "dest", "distance")},

@@ -1,11 +1,15 @@
 """The user's model: embeddings for what has a name, a small network over everything."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
 
+from components.contracts.dataset import Schema
 from components.contracts.preprocessing import vocabulary_size
 
 
-def build_model(schema, hyperparameters):
+def build_model(schema: Schema, hyperparameters: Mapping[str, Any]) -> keras.Model:
     """Build and compile the model for the columns of the dataset."""
     inputs, parts = {}, []
     for feature in schema.features:

@@ -16,11 +16,11 @@ from components.contracts.training_run import read_run
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import TOKEN_VARIABLE
+from components.train_model.worker.assignment import die_with_parent
 from components.train_model.worker.cluster import read_cluster
 from components.train_model.worker.logs import set_up_logging
 from components.train_model.worker.server import listen
 from components.train_model.worker.supervisor import Supervisor
-from components.train_model.worker.trainer import die_with_parent
 
 DEFAULT_PORT = 2223
 

@@ -1,7 +1,9 @@
 """Batches as a pure function of (seed, epoch, step): a global shuffle by random access."""
 
+import functools
 import gzip
 import mmap
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,9 @@ from components.train_model.worker.permutation import permuted
 # A TFRecord is: length (8 bytes), its masked CRC (4), data, masked CRC of the data (4).
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _CRC_MASK_DELTA = 0xA282EAD8
+_FOOTER = struct.Struct("<I")
+# Positions are permuted in blocks: a block costs little more than a single batch.
+_BLOCK = 1 << 16
 
 
 class RecordReader:
@@ -71,20 +76,26 @@ class RecordReader:
         """
         shards = np.searchsorted(self._starts, records, side="right") - 1
         found = np.empty(len(records), object)
-        for index, (shard, record) in enumerate(zip(shards, records, strict=True)):
-            found[index] = self._read_one(int(shard), int(record - self._starts[shard]))
+        for shard in np.unique(shards):
+            places = np.flatnonzero(shards == shard)
+            found[places] = self._read_shard(int(shard), records[places] - self._starts[shard])
         return found
 
-    def _read_one(self, shard: int, record: int) -> bytes:
-        begin, end = (int(offset) for offset in self._offsets[shard][record : record + 2])
-        page = self._maps[shard]
-        data = page[begin + _HEADER_BYTES : end - _FOOTER_BYTES]
-        stored = int.from_bytes(page[end - _FOOTER_BYTES : end], "little")
-        if stored != _masked(google_crc32c.value(data)):
-            raise CorruptObjectError(
-                f"{self._paths[shard]}: record {record} at byte {begin} is damaged (CRC32C differs)"
-            )
-        return data
+    def _read_shard(self, shard: int, records: NDArray[np.int64]) -> list[bytes]:
+        page, offsets = self._maps[shard], self._offsets[shard]
+        found = []
+        for begin, end in zip(
+            offsets[records].tolist(), offsets[records + 1].tolist(), strict=True
+        ):
+            data = page[begin + _HEADER_BYTES : end - _FOOTER_BYTES]
+            crc = google_crc32c.value(data)
+            masked = (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF
+            if _FOOTER.unpack_from(page, end - _FOOTER_BYTES)[0] != masked:
+                raise CorruptObjectError(
+                    f"{self._paths[shard]}: the record at byte {begin} is damaged (CRC32C differs)"
+                )
+            found.append(data)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +142,19 @@ class BatchPlan:
         epoch, index = divmod(step, self.steps_per_epoch)
         start = index * self.batch_size + self.worker * (self.batch_size // self.workers)
         first = start + micro * self.micro_batch_size
-        positions = np.arange(first, first + self.micro_batch_size, dtype=np.int64)
-        return permuted(positions, self.num_records, self.seed, epoch)
+        last = first + self.micro_batch_size
+        blocks = [
+            _permuted_block(self.num_records, self.seed, epoch, block)
+            for block in range(first // _BLOCK, (last - 1) // _BLOCK + 1)
+        ]
+        skipped = first // _BLOCK * _BLOCK
+        return np.concatenate(blocks)[first - skipped : last - skipped]
+
+
+@functools.lru_cache(maxsize=8)
+def _permuted_block(size: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
+    positions = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, size), dtype=np.int64)
+    return permuted(positions, size, seed, epoch)
 
 
 def training_batches(
@@ -231,7 +253,3 @@ def _scanned(data: bytes) -> NDArray[np.uint64]:
         length = int.from_bytes(data[offsets[-1] : offsets[-1] + 8], "little")
         offsets.append(offsets[-1] + _HEADER_BYTES + length + _FOOTER_BYTES)
     return np.array(offsets, np.uint64)
-
-
-def _masked(crc: int) -> int:
-    return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF

@@ -25,6 +25,7 @@ from components.contracts.training_run import TrainingRun, read_completion
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import Decision, Join, Leader, Member
+from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
 from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.limits import PhaseLimits
@@ -34,7 +35,6 @@ from components.train_model.worker.memory import oom_kills
 from components.train_model.worker.metrics import WorkerMetrics
 from components.train_model.worker.round import decide
 from components.train_model.worker.server import start_server
-from components.train_model.worker.trainer import Assignment
 from components.train_model.worker.trainer_process import TrainerProcess
 
 TICK_SECS = 0.05

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from components.contracts.errors import ERROR_FILE_VARIABLE
+from components.train_model.worker.assignment import HEARTBEAT_VARIABLE, Assignment
 from components.train_model.worker.heartbeat import Beat, Heartbeat
-from components.train_model.worker.trainer import HEARTBEAT_VARIABLE, Assignment
 
 _DUMP_SECS = 1.0
 

@@ -19,6 +19,7 @@ from components.contracts.user_model import load_user_model
 from components.storage.errors import AlreadyExistsError
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
+from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
 from components.train_model.worker.cluster import tf_config
 from components.train_model.worker.fencing import Fence
@@ -33,7 +34,6 @@ from components.train_model.worker.ledger import Ledger
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.loop import TrainLoop, steps_in_a_call
 from components.train_model.worker.progress import EarlyStopping, History
-from components.train_model.worker.trainer import Assignment
 
 log = logging.getLogger("relay.worker")
 
@@ -375,8 +375,8 @@ class _Training:
 
     def _finish(self, stopped: bool) -> None:
         """Commit what is left and wait until every worker knows that it is committed."""
-        self._heartbeat.beat("checkpoint", self._step)
         self._save()
+        self._heartbeat.beat("checkpoint", self._step)
         self._checkpointer.wait()
         self._ledger.charge("checkpoint_wait")
         if self._is_chief and not stopped:

@@ -1,0 +1,65 @@
+# Relay. `make` alone lists the targets; each does the set-up it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+EXAMPLE ?= flights
+WORKSPACE ?= .workspace/$(EXAMPLE)
+BIN := .venv/bin
+READY := .venv/.ready
+# A test run must not depend on what the shell of the person exports.
+export PYTHONNOUSERSITE := 1
+
+.PHONY: help setup run test check test-faults test-cluster test-kfp format lock compile benchmarks clean
+
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Make the environment .venv from the locks.
+
+$(READY): requirements/dev.txt requirements/examples.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation -r requirements/examples.txt
+	touch $@
+
+run: $(READY) ## Run the main job on real data, start to served model (EXAMPLE=flights|digits, WORKSPACE=DIR).
+	$(BIN)/python -m pipelines.run_local --params examples/$(EXAMPLE)/params.yaml --workspace $(WORKSPACE)
+
+test: $(READY) ## Unit, integration and quick fault tests.
+	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
+
+test-faults: $(READY) ## The full fault matrix on real processes.
+	$(BIN)/python -m pytest tests/faults -m "not cluster and not kfp"
+
+test-cluster: $(READY) ## Tests against the cluster that KUBECONFIG names.
+	$(BIN)/python -m pytest -m cluster
+
+test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
+	$(BIN)/python -m pytest -m kfp
+
+check: $(READY) ## Format, lint, types, import rules, compiled YAML: the one gate before a commit.
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config pyproject.toml > .import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
+	$(BIN)/python -m pipelines.compile --check
+
+format: $(READY) ## Format the code and mend what the linter can.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+compile: $(READY) ## Compile the pipelines to pipelines/compiled, for the UI's upload.
+	$(BIN)/python -m pipelines.compile
+
+lock: ## Resolve the locks in requirements/ again (needs uv).
+	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header dev.in -o dev.txt
+	cd requirements && uv pip compile --quiet --generate-hashes --no-deps --python-version 3.11 --no-header examples.in -o examples.txt
+
+benchmarks: $(READY) ## Run every benchmark; each ends with one line of JSON.
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py); done
+
+clean: ## Remove the environment, workspaces and caches.
+	rm -rf .venv .workspace .mypy_cache .ruff_cache .pytest_cache .hypothesis .import-linter.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
