@@ -1,0 +1,118 @@
+"""What every reader offers: rows in batches, and the rows that could not be read."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from components.contracts.dataset import Feature
+from components.contracts.errors import RelayError
+
+# Longer values are cut in messages and in the reject file.
+MAX_SHOWN = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Why a row was rejected.
+
+    Attributes:
+        source: name of the file.
+        row: number of the row in it, from 1; headers and blank lines do not count.
+        column: empty where the row as a whole is at fault.
+        value: as found, shortened.
+        reason: a full clause, with the remedy where there is one.
+    """
+
+    source: str
+    row: int
+    column: str
+    value: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A part of one source: `start` and `stop` in the reader's units (bytes, row groups, files)."""
+
+    source: int
+    start: int
+    stop: int
+
+
+@dataclass(kw_only=True)
+class Rows:
+    """A batch of rows.
+
+    Attributes:
+        columns: arrays of one length by column name.
+        num_rows: rows read, faulty ones included.
+        numbers: of the rows in `columns` among those read, from 0, rising.
+        faults: of the other rows, numbered likewise from 0.
+    """
+
+    columns: dict[str, pa.Array]
+    num_rows: int
+    numbers: np.ndarray[Any, Any]
+    faults: list[Fault] = field(default_factory=list)
+
+    def without(self, bad: np.ndarray[Any, Any], faults: list[Fault]) -> "Rows":
+        """The same rows but those where the mask `bad` is set, for the reasons in `faults`."""
+        keep = ~bad
+        mask = pa.array(keep)
+        return Rows(
+            columns={name: array.filter(mask) for name, array in self.columns.items()},
+            num_rows=self.num_rows,
+            numbers=self.numbers[keep],
+            faults=[*self.faults, *faults],
+        )
+
+
+class MismatchError(RelayError):
+    """Values contradict a schema that was inferred from a sample: it has to be inferred from all rows."""
+
+
+class Reader(Protocol):
+    """One source of rows."""
+
+    @property
+    def name(self) -> str:
+        """Name of the source in messages."""
+
+    @property
+    def columns(self) -> Mapping[str, pa.DataType | None]:
+        """Columns in source order with their type; None where values are text without a type."""
+
+    def split(self, num_parts: int) -> list[tuple[int, int]]:
+        """Cut the source into at most `num_parts` ranges (start, stop) of similar size, none of them empty."""
+
+    def sample(self, start: int, stop: int) -> Iterator[Rows]:
+        """A few rows from the beginning of a range, untyped as `read` gives them without features."""
+
+    def read(
+        self, start: int, stop: int, features: Mapping[str, Feature] | None, *, strict: bool = True
+    ) -> Iterator[Rows]:
+        """Read the rows of a range in batches of bounded size.
+
+        Args:
+            start: first unit of the range.
+            stop: unit past the range.
+            features: columns to read, by name, with the type to read them as; None: all, text as binary.
+            strict: whether a value that does not have its column's type rejects the row.
+
+        Raises:
+            MismatchError: not strict, and a value does not have its column's type.
+            InputError: the source is broken as a whole.
+        """
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in messages and the reject file."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

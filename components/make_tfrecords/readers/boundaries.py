@@ -1,0 +1,56 @@
+"""Where CSV records end: a quoted field may hold line ends, so only a scan from a record's start can tell.
+
+The states follow pyarrow's own CSV parser: a quote opens a quoted field only at the field's start, two quotes
+within one stand for one, and what follows a closing quote is unquoted.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FIELD_START = 0
+IN_FIELD = 1
+IN_QUOTES = 2
+AFTER_QUOTE = 3
+
+_QUOTE = 34
+_LINE_FEED = 10
+_CARRIAGE_RETURN = 13
+
+
+@njit(cache=True, nogil=True)
+def scan_records(
+    data: np.ndarray[Any, Any], state: int, delimiter: int, target: int
+) -> tuple[int, int, int, int]:
+    """Follow the records in a piece of a CSV file.
+
+    Args:
+        data: bytes, shape [n].
+        state: at the first byte; `FIELD_START` at the start of a record.
+        delimiter: byte between fields.
+        target: position whose first record end from there on is wanted.
+
+    Returns:
+        State past the last byte; position past the first line feed at or after `target` that ends a record, and
+        past the last one of all (-1 where there is none); number of records that end.
+    """
+    first_end, last_end, num_ends = -1, -1, 0
+    for position in range(data.size):
+        byte = data[position]
+        if state == IN_QUOTES:
+            if byte == _QUOTE:
+                state = AFTER_QUOTE
+        elif byte == _QUOTE and state != IN_FIELD:
+            state = IN_QUOTES
+        elif byte == delimiter or byte == _CARRIAGE_RETURN:
+            state = FIELD_START
+        elif byte == _LINE_FEED:
+            state = FIELD_START
+            num_ends += 1
+            last_end = position + 1
+            if first_end < 0 and position >= target:
+                first_end = position + 1
+        else:
+            state = IN_FIELD
+    return state, first_end, last_end, num_ends

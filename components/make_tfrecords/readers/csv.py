@@ -1,0 +1,361 @@
+"""CSV and TSV: record-aligned blocks of the file, each parsed by pyarrow in one piece."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from components.contracts.dataset import Feature
+from components.contracts.errors import InputError
+from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.readers.base import Fault, MismatchError, Rows, shown
+from components.make_tfrecords.readers.boundaries import FIELD_START, IN_QUOTES, scan_records
+from components.make_tfrecords.treatment import is_text, type_named
+
+BLOCK_BYTES = 4 << 20
+SAMPLE_BYTES = 64 << 10
+# A longer record is taken for an unclosed quote, so that memory stays bounded.
+MAX_RECORD_BYTES = 256 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+DELIMITERS = ",\t;|"
+# Texts whose spelling would be lost if they were read as numbers: postal codes, hexadecimal.
+_HIDDEN_TEXT = r"^-?0([0-9]+$|[xX])"
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+
+
+class CsvReader:
+    """A local, uncompressed UTF-8 file; units are bytes."""
+
+    def __init__(self, name: str, path: Path, options: ConvertOptions) -> None:
+        self.name = name
+        self._path = path
+        self._options = options
+        with path.open("rb") as file:
+            head = file.read(1 << 20)
+        self._size = path.stat().st_size
+        self._start, self._delimiter, self._names = _read_header(name, head, options.delimiter)
+        self._quoted: bool | None = None
+
+    @property
+    def columns(self) -> Mapping[str, pa.DataType | None]:
+        return dict.fromkeys(self._names)
+
+    def split(self, num_parts: int) -> list[tuple[int, int]]:
+        cuts = {self._start, self._size}
+        for target in np.linspace(self._start, self._size, num_parts + 1)[1:-1].astype(int):
+            cuts.add(self._record_end_after(int(target)))
+        edges = sorted(cuts)
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def sample(self, start: int, stop: int) -> Iterator[Rows]:
+        for block in self._blocks(start, stop, SAMPLE_BYTES):
+            yield self._read_text(block, self._names)
+            return
+
+    def read(
+        self, start: int, stop: int, features: Mapping[str, Feature] | None, *, strict: bool = True
+    ) -> Iterator[Rows]:
+        for block in self._blocks(start, stop, BLOCK_BYTES):
+            if features is None:
+                yield self._read_text(block, self._names)
+            else:
+                yield self._read_typed(block, features, strict)
+
+    def _blocks(self, start: int, stop: int, size: int) -> Iterator[bytes]:
+        """Whole records from `start` to `stop` in pieces of about `size` bytes."""
+        with self._path.open("rb") as file:
+            file.seek(start)
+            rest = b""
+            while start < stop:
+                piece = file.read(min(size, stop - start))
+                if not piece:
+                    raise InputError(f"{self.name} became shorter while it was read: start again")
+                start += len(piece)
+                data = rest + piece if rest else piece
+                end = len(data) if start >= stop else self._last_record_end(data)
+                if start >= stop:
+                    self._check_closed(data)
+                if len(data) - end > MAX_RECORD_BYTES:
+                    raise InputError(self._too_long(data[end:]))
+                rest = data[end:]
+                if end:
+                    yield data[:end]
+
+    def _last_record_end(self, data: bytes) -> int:
+        if b'"' not in data:
+            return data.rfind(b"\n") + 1
+        _, _, last, _ = self._scan(data, FIELD_START, 0)
+        return max(last, 0)
+
+    def _check_closed(self, data: bytes) -> None:
+        if b'"' in data and self._scan(data, FIELD_START, 0)[0] == IN_QUOTES:
+            raise InputError(self._too_long(data[self._last_record_end(data) :]))
+
+    def _too_long(self, record: bytes) -> str:
+        return (
+            f"{self.name}: a quote is not closed in the record that begins with "
+            f"{shown(record[:60])!r}. Close it there, or double it if it belongs to the text"
+        )
+
+    def _scan(self, data: bytes, state: int, target: int) -> tuple[int, int, int, int]:
+        return scan_records(np.frombuffer(data, np.uint8), state, ord(self._delimiter), target)
+
+    def _record_end_after(self, target: int) -> int:
+        """Position past the record that holds the byte at `target`."""
+        if self._quoted is None:
+            self._quoted = _contains_quote(self._path)
+        position, state = (self._start, FIELD_START) if self._quoted else (target, FIELD_START)
+        with self._path.open("rb") as file:
+            file.seek(position)
+            while piece := file.read(BLOCK_BYTES):
+                if self._quoted:
+                    state, end, _, _ = self._scan(piece, state, target - position)
+                else:
+                    found = piece.find(b"\n")
+                    end = found + 1 if found >= 0 else -1
+                if end >= 0:
+                    return position + end
+                position += len(piece)
+        return self._size
+
+    def _read_text(self, block: bytes, names: Sequence[str]) -> Rows:
+        types = dict.fromkeys(names, pa.binary())
+        return self._parse(block, types, null_values=())
+
+    def _read_typed(self, block: bytes, features: Mapping[str, Feature], strict: bool) -> Rows:
+        types = {name: type_named(f.source_type, name) for name, f in features.items()}
+        tokens = {
+            features[name].missing_tokens for name, type_ in types.items() if not is_text(type_)
+        }
+        if len(tokens) <= 1 and not _has_hidden_text(block, self._delimiter):
+            try:
+                rows = self._parse(block, types, null_values=next(iter(tokens), ()))
+                return _mark_missing(rows, features, types)
+            except pa.ArrowInvalid as error:
+                if not strict:
+                    raise MismatchError(f"{self.name}: {error}") from error
+        rows = self._read_text(block, list(features))
+        return self._convert(rows, features, types, strict)
+
+    def _parse(
+        self, block: bytes, types: Mapping[str, pa.DataType], null_values: Sequence[str]
+    ) -> Rows:
+        invalid: list[pa.csv.InvalidRow] = []
+
+        def skip(row: pa.csv.InvalidRow) -> str:
+            invalid.append(row)
+            return "skip"
+
+        table = pa.csv.read_csv(
+            pa.BufferReader(block),
+            read_options=pa.csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=len(block) + 1
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=skip
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=null_values,
+                true_values=TRUE,
+                false_values=FALSE,
+            ),
+        )
+        columns = {name: _one_chunk(table[name]) for name in types}
+        numbers = np.arange(table.num_rows + len(invalid))
+        faults = [self._structure_fault(row) for row in invalid]
+        return Rows(
+            columns=columns,
+            num_rows=len(numbers),
+            numbers=np.delete(numbers, [fault.row for fault in faults]),
+            faults=faults,
+        )
+
+    def _structure_fault(self, row: "pa.csv.InvalidRow") -> Fault:
+        return Fault(
+            source=self.name,
+            row=row.number - 1,
+            column="",
+            value=shown(row.text),
+            reason=f"{row.actual_columns} fields, the header has {row.expected_columns}",
+        )
+
+    def _convert(
+        self,
+        rows: Rows,
+        features: Mapping[str, Feature],
+        types: Mapping[str, pa.DataType],
+        strict: bool,
+    ) -> Rows:
+        """Convert text columns value by value where a whole column does not convert."""
+        bad = np.zeros(len(rows.numbers), bool)
+        faults: list[Fault] = []
+        columns: dict[str, pa.Array] = {}
+        for name, feature in features.items():
+            text = rows.columns[name]
+            columns[name], wrong = convert_text(text, types[name], feature.missing_tokens)
+            for index in np.flatnonzero(wrong & ~bad):
+                value = text[int(index)].as_py()
+                if not strict:
+                    raise MismatchError(f"{self.name}: {name}={shown(value)!r}")
+                faults.append(self._value_fault(int(rows.numbers[index]), name, value, types[name]))
+            bad |= wrong
+        converted = Rows(
+            columns=columns, num_rows=rows.num_rows, numbers=rows.numbers, faults=rows.faults
+        )
+        return converted.without(bad, faults) if faults else converted
+
+    def _value_fault(self, row: int, column: str, value: Any, expected: pa.DataType) -> Fault:
+        reason = f"is not of type {expected}" if not is_text(expected) else "is not valid UTF-8"
+        return Fault(source=self.name, row=row, column=column, value=shown(value), reason=reason)
+
+
+def convert_text(
+    text: pa.Array, target: pa.DataType, missing_tokens: Sequence[str]
+) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+    """Convert binary text to a type; return the array and the mask of values that do not convert (null there)."""
+    distinct = text.dictionary_encode()
+    words = distinct.dictionary
+    arrays, wrong = [], []
+    tokens = {token.encode() for token in missing_tokens}
+    try:
+        values = _convert_words(words, target, tokens)
+        bad_words = np.zeros(len(words), bool)
+    except pa.ArrowInvalid:
+        for word in words:
+            value, is_wrong = _convert_word(word.as_py(), target, tokens)
+            arrays.append(value)
+            wrong.append(is_wrong)
+        values = pa.concat_arrays(arrays) if arrays else pa.array([], target)
+        bad_words = np.array(wrong, bool)
+    indices = distinct.indices
+    return values.take(indices), bad_words[indices.to_numpy()]
+
+
+def converted(
+    words: pa.Array, target: pa.DataType, missing_tokens: Sequence[str]
+) -> pa.Array | None:
+    """Convert binary text to a type, or return None if a value does not convert."""
+    try:
+        return _convert_words(words, target, {token.encode() for token in missing_tokens})
+    except pa.ArrowInvalid:
+        return None
+
+
+def _convert_words(words: pa.Array, target: pa.DataType, tokens: set[bytes]) -> pa.Array:
+    words = pc.if_else(pc.is_in(words, pa.array(list(tokens), pa.binary())), None, words)
+    if is_text(target):
+        return pc.cast(words, target)
+    texts = pc.utf8_trim(pc.cast(words, pa.string()), " \t")
+    if pa.types.is_boolean(target):
+        return _to_boolean(texts)
+    if pa.types.is_integer(target) or pa.types.is_floating(target):
+        if pc.any(pc.match_substring_regex(texts, _HIDDEN_TEXT)).as_py():
+            raise pa.ArrowInvalid("leading zeros or hexadecimal")
+    values = pc.cast(texts, target)
+    if pa.types.is_floating(target):
+        _check_no_overflow(texts, values)
+    return values
+
+
+def _convert_word(word: bytes, target: pa.DataType, tokens: set[bytes]) -> tuple[pa.Array, bool]:
+    try:
+        return _convert_words(pa.array([word], pa.binary()), target, tokens), False
+    except pa.ArrowInvalid:
+        return pa.nulls(1, target), True
+
+
+def _to_boolean(texts: pa.Array) -> pa.Array:
+    known = pc.is_in(texts, pa.array([*TRUE, *FALSE]))
+    if not pc.all(pc.or_(known, texts.is_null())).as_py():
+        raise pa.ArrowInvalid("no boolean")
+    is_true = pc.is_in(texts, pa.array(TRUE))
+    return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
+
+
+def _check_no_overflow(texts: pa.Array, values: pa.Array) -> None:
+    """Refuse texts like 1e400, which pyarrow turns into infinity."""
+    infinite = texts.filter(pc.fill_null(pc.is_inf(values), False))
+    if any("inf" not in text.lower() for text in infinite.to_pylist()):
+        raise pa.ArrowInvalid("too large")
+
+
+def _mark_missing(
+    rows: Rows, features: Mapping[str, Feature], types: Mapping[str, pa.DataType]
+) -> Rows:
+    for name, array in rows.columns.items():
+        tokens = features[name].missing_tokens
+        if is_text(types[name]) and tokens:
+            rows.columns[name] = _null_where(array, tokens)
+        elif pa.types.is_floating(types[name]) and pc.any(pc.is_inf(array)).as_py():
+            raise pa.ArrowInvalid(f"infinity in {name}: its text decides")
+    return rows
+
+
+def _null_where(array: pa.Array, tokens: Sequence[str]) -> pa.Array:
+    is_missing = (
+        pc.equal(pc.binary_length(array), 0)
+        if tuple(tokens) == ("",)
+        else pc.is_in(array, pa.array(tokens, array.type))
+    )
+    if not pc.any(is_missing).as_py():
+        return array
+    return pc.if_else(is_missing, pa.scalar(None, array.type), array)
+
+
+def _has_hidden_text(block: bytes, delimiter: str) -> bool:
+    return False
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _contains_quote(path: Path) -> bool:
+    with path.open("rb") as file:
+        while piece := file.read(BLOCK_BYTES):
+            if b'"' in piece:
+                return True
+    return False
+
+
+def _read_header(name: str, head: bytes, delimiter: str) -> tuple[int, str, list[str]]:
+    """Position of the first row, delimiter and column names of a CSV file that begins with `head`."""
+    skipped = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    body = head[skipped:]
+    if not body.strip():
+        raise InputError(f"{name} is empty. Expected a header line with column names, then rows")
+    while body[:1] in (b"\n", b"\r"):
+        body, skipped = body[1:], skipped + 1
+    first_line = body.split(b"\n", 1)[0].decode("utf-8", "replace")
+    chosen = delimiter or max(DELIMITERS, key=first_line.count)
+    _, end, _, _ = scan_records(np.frombuffer(body, np.uint8), FIELD_START, ord(chosen), 0)
+    end = len(body) if end < 0 else end
+    try:
+        text = body[:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}: the header is not UTF-8 ({error}). Set encoding, for example encoding=latin-1"
+        ) from error
+    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=chosen))
+    _check_names(name, names)
+    return skipped + end, chosen, names
+
+
+def _check_names(source: str, names: Sequence[str]) -> None:
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise InputError(
+            f"{source}: the header names {', '.join(map(repr, doubled))} more than once. Rename the columns"
+        )
+    if not all(names):
+        raise InputError(
+            f"{source}: column {names.index('') + 1} of {len(names)} has no name in the header {names}"
+        )
