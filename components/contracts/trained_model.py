@@ -108,7 +108,8 @@ def full_precision_outputs(model: Any) -> None:
     for tensor in getattr(model, "outputs", None) or []:
         history = getattr(tensor, "_keras_history", None)
         layer = history.operation if history is not None else None
-        if getattr(layer, "compute_dtype", "float32") in ("float16", "bfloat16"):
+        dtype = getattr(layer, "compute_dtype", "float32")
+        if layer is not None and dtype in ("float16", "bfloat16"):
             layer.dtype_policy = "float32"
 
 

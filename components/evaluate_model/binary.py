@@ -73,7 +73,7 @@ def score_bins(scores: Floats) -> Integers:
     # log and log1p round differently next to 0.5, where accuracy and confusion matrix are cut.
     found = np.minimum(scaled.astype(np.int64), BINS - 1)
     half = BINS // 2
-    return np.where(scores >= 0.5, np.maximum(found, half), np.minimum(found, half - 1))
+    return np.asarray(np.where(scores >= 0.5, np.maximum(found, half), np.minimum(found, half - 1)))
 
 
 def bin_scores(num_bins: int) -> Floats:

@@ -85,6 +85,7 @@ def evaluate_model(options: EvaluateOptions, output_uri: str) -> Report:
 
 def result_of(report: Report, report_uri: str) -> dict[str, Any]:
     """What the step's `--result` file says."""
+    roc = report.curves.get("roc", {})
     return {
         "report_uri": report_uri,
         "verdict": report.verdict,
@@ -95,8 +96,8 @@ def result_of(report: Report, report_uri: str) -> dict[str, Any]:
             for name, metric in report.metrics.items()
             if metric.value is not None
         },
-        "roc": report.curves.get("roc", {"fpr": [], "tpr": [], "thresholds": []}),
-        "confusion_matrix": report.confusion_matrix or {"labels": [], "matrix": []},
+        "roc": roc if roc.get("fpr") else {},
+        "confusion_matrix": dict(report.confusion_matrix),
         "html": open_store(report_uri).uri_of(PAGE_NAME),
         "checkpoint_step": report.checkpoint_step,
     }

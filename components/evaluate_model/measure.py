@@ -61,7 +61,10 @@ class Measured:
             found = intervals.jackknife(
                 grouped, lambda state: self._values_of({**state, **fixed}), self._confidence
             )
-        return found | self._task.closed_form_intervals(self._total, self._confidence)
+        closed: dict[str, Interval] = self._task.closed_form_intervals(
+            self._total, self._confidence
+        )
+        return found | closed
 
     def change_intervals(self, other: "Measured") -> dict[str, Interval]:
         """Paired intervals of this model's metrics less the other's, on the same examples."""

@@ -49,7 +49,7 @@ class MulticlassTally:
         self.num_examples = self.num_not_finite = 0
 
     def add(self, batch: Batch) -> None:
-        """Count a batch. Raises InputError if the outputs are not distributions over the classes."""
+        """Count a batch. Raises InputError if the outputs are not distributions."""
         keep = finite_rows(batch.outputs)
         self.num_examples += len(keep)
         self.num_not_finite += int((~keep).sum())
@@ -71,8 +71,9 @@ class MulticlassTally:
         if "curves" in self.state:
             self._add_curves(labels, scores)
         for codes, sliced in zip(batch.codes, self.sliced, strict=True):
-            columns = (np.ones(len(rows)), correct, loss, loss**2)
-            sliced["sums"] += group_sums(codes[keep], len(sliced["sums"]), *columns)
+            sliced["sums"] += group_sums(
+                codes[keep], len(sliced["sums"]), np.ones(len(rows)), correct, loss, loss**2
+            )
 
     def _add_confusion(self, groups: Any, labels: Any, predicted: Any) -> None:
         shape = self.state["confusion"].shape

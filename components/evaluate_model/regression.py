@@ -63,12 +63,11 @@ class RegressionTally:
         error = predicted - labels
         ones = np.ones(len(error))
         groups = (np.arange(len(keep))[keep] + batch.first) % NUM_GROUPS
-        columns = (ones, error, error**2, np.abs(error), error**4, centred, centred**2)
-        self.state["sums"] += group_sums(groups, NUM_GROUPS, *columns)
+        errors = (ones, error, error**2, np.abs(error), error**4)
+        self.state["sums"] += group_sums(groups, NUM_GROUPS, *errors, centred, centred**2)
         self._add_histograms(groups, error, predicted, labels)
         for codes, sliced in zip(batch.codes, self.sliced, strict=True):
-            columns = (ones, error, error**2, np.abs(error), error**4)
-            sliced["sums"] += group_sums(codes[keep], len(sliced["sums"]), *columns)
+            sliced["sums"] += group_sums(codes[keep], len(sliced["sums"]), *errors)
 
     def _add_histograms(self, groups: Any, error: Any, predicted: Any, labels: Any) -> None:
         ratio = np.maximum(np.abs(error) / self.scale, 10 ** (-ERROR_DECADES / 2))
@@ -116,7 +115,7 @@ def baseline_values(state: Mapping[str, Floats]) -> Values:
 def closed_form_intervals(state: Mapping[str, Floats], confidence: float) -> dict[str, Interval]:
     """Intervals of the metrics for which a formula is known."""
     sums = state["sums"]
-    found = _mean_intervals(sums[COUNT], *sums[ERROR : FOURTH + 1], confidence)
+    found = _mean_intervals(sums[: FOURTH + 1], confidence)
     return {name: interval for name, interval in found.items() if interval is not None}
 
 
@@ -140,7 +139,7 @@ def slice_intervals(
     sliced: Mapping[str, Floats], code: int, confidence: float
 ) -> dict[str, Interval]:
     """Intervals of a slice's metrics."""
-    found = _mean_intervals(*sliced["sums"][code], confidence)
+    found = _mean_intervals(sliced["sums"][code], confidence)
     return {name: interval for name, interval in found.items() if interval is not None}
 
 
@@ -173,9 +172,8 @@ def calibration_bins(predictions: Floats, confidence: float) -> list[dict[str, A
     return rows
 
 
-def _mean_intervals(
-    count: float, error: float, squared: float, absolute: float, fourth: float, confidence: float
-) -> dict[str, Interval | None]:
+def _mean_intervals(sums: Floats, confidence: float) -> dict[str, Interval | None]:
+    count, error, squared, absolute, fourth = (float(value) for value in sums)
     of_squares = intervals.mean(squared, fourth, count, confidence)
     return {
         "mae": intervals.mean(absolute, squared, count, confidence),

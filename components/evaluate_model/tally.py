@@ -51,8 +51,8 @@ class Tally(Protocol):
 
 def finite_rows(outputs: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which rows hold finite numbers only, shape [batch]."""
-    finite = np.isfinite(outputs)
-    return finite if finite.ndim == 1 else finite.all(1)
+    finite: NDArray[np.bool_] = np.isfinite(outputs)
+    return finite if finite.ndim == 1 else np.asarray(finite.all(1))
 
 
 def group_sums(codes: Integers, size: int, *columns: NDArray[Any]) -> Floats:

@@ -168,7 +168,7 @@ def _check_slices(rule: Rule, slices: Sequence[Slice], why_undefined: str) -> li
             f"thresholds[{rule.metric!r}]: column {rule.column!r} is not sliced; add it to the "
             f"option slices. Sliced are {', '.join(known) or 'none'}"
         )
-    _check_known(rule.metric, column[0].metrics | _union(column))
+    _check_known(rule.metric, _union(column))
     if rule.value:
         column = [row for row in column if row.value == rule.value]
         if not column:
