@@ -33,13 +33,37 @@ def parse_batch(
     None], images are decoded to uint8 (or uint16 for 16-bit PNG declared so) [batch, height, width,
     channels]. A missing value is the column's `missing_value`.
     """
-    columns = [*schema.features, schema.label]
-    parsed = (
-        _parse_packed(serialized, columns)
-        if layout == "packed"
-        else tf.io.parse_example(serialized, feature_spec(schema))
-    )
-    return {column.name: _decoded(column, parsed[column.name]) for column in columns}
+    return decode_images(parse_encoded(serialized, schema, layout), schema)
+
+
+def parse_encoded(
+    serialized: tf.Tensor,
+    schema: Schema,
+    layout: Layout = "columns",
+    *,
+    with_label: bool = True,
+) -> dict[str, tf.Tensor]:
+    """Parse like `parse_batch`, but leave images as encoded files, strings of shape [batch]."""
+    columns = [*schema.features, *([schema.label] if with_label else [])]
+    if layout == "packed":
+        return _parse_packed(serialized, columns)
+    return dict(tf.io.parse_example(serialized, feature_spec(schema, with_label=with_label)))
+
+
+def decode_images(columns: dict[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tensor]:
+    """Replace the encoded files of image columns, shape [batch], by pixels."""
+    images = {feature.name: feature for feature in schema.features if feature.kind == "image"}
+    return {
+        name: _decoded(images[name], values) if name in images else values
+        for name, values in columns.items()
+    }
+
+
+def labels_for_loss(labels: tf.Tensor, schema: Schema) -> tf.Tensor:
+    """Labels as the user's loss takes them: [batch] class indices, or float32 [batch, 1]."""
+    if schema.task == "multiclass":
+        return labels
+    return tf.expand_dims(tf.cast(labels, tf.float32), 1)
 
 
 def _spec_of(column: Feature) -> Any:
@@ -78,8 +102,6 @@ def _parse_packed(serialized: tf.Tensor, columns: list[Feature]) -> dict[str, tf
 
 
 def _decoded(column: Feature, values: tf.Tensor) -> tf.Tensor:
-    if column.kind != "image":
-        return values
     height, width, channels = column.shape
     dtype = tf.uint16 if "uint16" in column.source_type else tf.uint8
 
