@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import json
 import re
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -50,16 +51,18 @@ def options_from(options: type[Options], values: Mapping[str, Any]) -> Options:
     Raises:
         InputError: an unknown name, a value of the wrong type, or what `__post_init__` refuses.
     """
-    types = get_type_hints(options)
-    unknown = sorted(set(values) - set(types))
+    kinds = get_type_hints(options)
+    unknown = sorted(set(values) - set(kinds))
     if unknown:
-        raise InputError(f"unknown option {unknown[0]!r}; there are {', '.join(sorted(types))}")
-    return options(**{name: coerced(name, value, types[name]) for name, value in values.items()})
+        raise InputError(f"unknown option {unknown[0]!r}; there are {', '.join(sorted(kinds))}")
+    return options(**{name: coerced(name, value, kinds[name]) for name, value in values.items()})
 
 
 def coerced(name: str, value: Any, expected: Any) -> Any:
     """Turn a text, or a JSON value whose integers became floats on the way, into `expected`."""
     origin = get_origin(expected) or expected
+    if origin in (typing.Union, types.UnionType):
+        return _coerced_to_one_of(name, value, get_args(expected))
     try:
         if origin is typing.Literal:
             if value not in get_args(expected):
@@ -68,9 +71,10 @@ def coerced(name: str, value: Any, expected: Any) -> Any:
         if origin is bool:
             return _boolean(value)
         if origin is int:
-            if isinstance(value, float) and not value.is_integer():
+            number = float(value)
+            if not number.is_integer():
                 raise ValueError("a whole number")
-            return int(value)
+            return int(value) if isinstance(value, str) and value.isdigit() else int(number)
         if origin in (float, str):
             return origin(value)
         parsed = json.loads(value) if isinstance(value, str) else value
@@ -80,6 +84,18 @@ def coerced(name: str, value: Any, expected: Any) -> Any:
     except (ValueError, TypeError, AttributeError) as error:
         shown = getattr(expected, "__name__", str(expected))
         raise InputError(f"option {name}: received {value!r}, expected {shown}: {error}") from error
+
+
+def _coerced_to_one_of(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    """A text is a list only if it looks like one; otherwise the first kind that fits."""
+    listed = not isinstance(value, str) or value.lstrip().startswith(("[", "{"))
+    ordered = sorted(kinds, key=lambda kind: (str(kind).startswith("tuple")) != listed)
+    for kind in ordered:
+        try:
+            return coerced(name, value, kind)
+        except InputError as error:
+            failure = error
+    raise failure
 
 
 def command_line(values: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kfp import dsl
-from kfp.dsl import HTML, ClassificationMetrics, Metrics, Output
+from kfp.dsl import HTML, Artifact, ClassificationMetrics, Metrics, Output
 
 from components import images
 
@@ -16,6 +16,7 @@ def evaluate_model(
     slices: list,  # type: ignore[type-arg]
     options: dict,  # type: ignore[type-arg]
     storage_root: str,
+    evaluation: Output[Artifact],
     metrics: Output[Metrics],
     classification: Output[ClassificationMetrics],
     report: Output[HTML],
@@ -29,6 +30,7 @@ def evaluate_model(
         slices: columns by whose values metrics are broken down.
         options: further EvaluateOptions by name.
         storage_root: where the report goes; empty: the artifact's own place.
+        evaluation: the committed report, for machines and for people.
         metrics: scalar metrics.
         classification: ROC curve and confusion matrix.
         report: the report as a page.
@@ -50,7 +52,7 @@ def evaluate_model(
             "output_uri": "{data_uri}",
             "html": report.path,
         },
-        artifact_uri=report.uri,
+        artifact_uri=evaluation.uri,
         storage_root=storage_root,
         options=options,
     )

@@ -37,7 +37,6 @@ def make_tfrecords(
             "label": label,
             "output_uri": "{data_uri}",
             "reuse_uri": "{shared_uri}",
-            "statistics_html": statistics.path,
         },
         artifact_uri=dataset.uri,
         storage_root=storage_root,

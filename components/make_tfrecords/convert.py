@@ -27,6 +27,7 @@ from components.make_tfrecords.plan import Plan, fingerprint_of, plan_parts
 from components.make_tfrecords.progress import Progress
 from components.make_tfrecords.readers.base import Fault, MismatchError, Reader
 from components.make_tfrecords.readers.csv import CsvReader
+from components.make_tfrecords.reuse import find_converted, remember_converted
 from components.make_tfrecords.schema import build_schema
 from components.make_tfrecords.sources import Source, find_sources, materialize
 from components.make_tfrecords.statistics import ColumnStatistics
@@ -41,8 +42,16 @@ MAX_SHOWN_FAULTS = 10
 log = logging.getLogger(__name__)
 
 
-def make_tfrecords(options: ConvertOptions, output_uri: str) -> Dataset:
-    """Convert the sources into a dataset committed at `output_uri`; does nothing where it is committed already.
+def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = "") -> Dataset:
+    """Convert the sources into a dataset committed at `output_uri`.
+
+    Args:
+        options: what to convert, and how.
+        output_uri: where to commit; nothing is done where the same dataset is committed already.
+        reuse_uri: where conversions of other runs are looked up by fingerprint; empty: nowhere.
+
+    Returns:
+        The dataset, which lies elsewhere if an earlier run has converted the same.
 
     Raises:
         InputError: the input cannot be converted; nothing is left at `output_uri`.
@@ -54,15 +63,21 @@ def make_tfrecords(options: ConvertOptions, output_uri: str) -> Dataset:
     manifest = read_manifest(store, MANIFEST_NAME)
     if manifest is not None:
         return _reused(store, manifest.get("fingerprint"), fingerprint)
+    earlier = find_converted(reuse_uri, fingerprint)
+    if earlier is not None:
+        log.info("already converted by an earlier run: %s", earlier.uri)
+        return earlier
     store.delete_prefix("")
     with tempfile.TemporaryDirectory(
         prefix="relay-convert-", dir=options.workspace or None
     ) as folder:
         try:
-            return _convert(options, sources, fingerprint, store, Path(folder))
+            dataset = _convert(options, sources, fingerprint, store, Path(folder))
         except BaseException:
             store.delete_prefix("")
             raise
+    remember_converted(reuse_uri, dataset)
+    return dataset
 
 
 def _reused(store: Store, found: str | None, wanted: str) -> Dataset:

@@ -36,6 +36,8 @@ from components.train_model.worker.loop import TrainLoop, steps_in_a_call
 from components.train_model.worker.progress import EarlyStopping, History
 
 log = logging.getLogger("relay.worker")
+# What it says at this level (devices, numbers of all-reduces) is of use to nobody here.
+logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
 # Added to a SeedGenerator's state for each worker, so that their dropout masks differ.
 _SEED_STRIDE = 0x9E3779B1
