@@ -46,7 +46,11 @@ class TrainedModel:
 
     def outputs(self, columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Outputs by name for a batch of raw columns, images decoded, the label left out."""
-        return named_outputs(self.model, self.model(self.preprocess(columns), training=False))
+        return self.named(self.preprocess(columns))
+
+    def named(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Outputs by name for a batch of preprocessed inputs."""
+        return named_outputs(self.model, self.model(inputs, training=False))
 
 
 def load_trained_model(store: Store, dataset: Dataset, step: int) -> TrainedModel:
