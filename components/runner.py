@@ -155,6 +155,7 @@ class _Runner:
         ]
         self._child: subprocess.Popen[str] | None = None
         self._terminated = False
+        self._last_error = ""
 
     def run(self) -> dict[str, Any]:
         restarts, killed, began = 0, 0, time.monotonic()
@@ -184,6 +185,7 @@ class _Runner:
 
     def _attempt(self) -> int:
         self._error.unlink(missing_ok=True)
+        self._last_error = ""
         if self._terminated:
             return EXIT_TERMINATED
         environment = {
@@ -206,6 +208,8 @@ class _Runner:
             self._child.terminate()
         assert self._child.stdout is not None  # noqa: S101 - asked for above
         for line in self._child.stdout:
+            if line.startswith("error: "):
+                self._last_error = line.removeprefix("error: ").rstrip("\n")
             if not _NOISE.match(line):
                 print(line, end="", flush=True)
                 self._emit("log", line=line.rstrip("\n"))
@@ -230,7 +234,9 @@ class _Runner:
 
     def _message(self, code: int) -> str:
         end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return self._content_of(self._error) or f"{self._step} ended with {end}, see its log"
+        # The file may be missing: a full disk takes no message either.
+        message = self._content_of(self._error) or self._last_error
+        return message or f"{self._step} ended with {end}, see its log"
 
     def _out_of_memory(self) -> str:
         return (

@@ -81,7 +81,14 @@ def read_params(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         for parent in parents:
             target = target.setdefault(parent, {})
         target[last] = yaml.safe_load(text)
-    return params
+    return {name: _without_none(value) for name, value in params.items()}
+
+
+def _without_none(value: Any) -> Any:
+    """Kubeflow Pipelines has no null: what is left empty is an empty text."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items()}
+    return "" if value is None else value
 
 
 def _prepare_data(params: dict[str, Any], workspace: Path) -> None:
@@ -155,10 +162,12 @@ def _run(params: Mapping[str, Any], workspace: Path) -> int:
     }
     os.environ.update(environment)
     began = time.monotonic()
-    arguments = _checked_arguments({"launcher": "local", **params})
+    here = {"launcher": "local", "export_root": str(workspace / "models")}
+    arguments = _checked_arguments({**here, **params})
     with _followed(events) as follower:
         signal.signal(signal.SIGTERM, follower.on_sigterm)
         failure = _run_dag(arguments, workspace)
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
     summary = _summary(workspace)
     if follower.failure:
         _print_failure(follower.failure, workspace)
@@ -241,7 +250,8 @@ class _Follower:
             self._pid = event["pid"]
             self._print(f"\n== {step}")
         elif event["event"] in ("log", "retry"):
-            self._print(f"   {event['line']}")
+            if not event["line"].startswith("error: "):  # the last of them is told at the end
+                self._print(f"   {event['line']}")
         elif event["event"] == "finished":
             self._pid = 0
             self._print(f"   done in {event['seconds']:.1f} s")

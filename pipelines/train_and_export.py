@@ -117,7 +117,7 @@ def train_and_export(
             storage_root=storage_root,
         )
         _prepared(evaluated, "Evaluate", cpu="2", memory="4Gi")
-        with dsl.If(evaluated.outputs["passed"] == True, name="passed"):  # noqa: E712 - a placeholder
+        with dsl.If(evaluated.outputs["Output"] == True, name="passed"):  # noqa: E712 - a placeholder
             exported = export_model(
                 dataset_uri=converted.outputs["Output"],
                 run_uri=trained.outputs["Output"],

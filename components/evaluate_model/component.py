@@ -1,7 +1,5 @@
 """The evaluation step as a Kubeflow Pipelines component."""
 
-from typing import NamedTuple
-
 from kfp import dsl
 from kfp.dsl import HTML, Artifact, ClassificationMetrics, Metrics, Output
 
@@ -20,7 +18,9 @@ def evaluate_model(
     metrics: Output[Metrics],
     classification: Output[ClassificationMetrics],
     report: Output[HTML],
-) -> NamedTuple("Outputs", [("report_uri", str), ("checkpoint_step", int), ("passed", bool)]):  # type: ignore[valid-type]
+    report_uri: dsl.OutputPath(str),  # type: ignore[valid-type] # kfp's way to name an output
+    checkpoint_step: dsl.OutputPath(int),  # type: ignore[valid-type]
+) -> bool:
     """Evaluate a checkpoint on the held-out split and decide whether it may be published.
 
     Args:
@@ -34,11 +34,14 @@ def evaluate_model(
         metrics: scalar metrics.
         classification: ROC curve and confusion matrix.
         report: the report as a page.
+        report_uri: uri of the committed report.
+        checkpoint_step: step of the checkpoint.
 
     Returns:
-        Uri of the report, the step of the checkpoint, and whether every threshold is met.
+        Whether every threshold is met. It is the one unnamed output because kfp.local (2.17) takes
+        a condition on any other for false.
     """
-    from collections import namedtuple
+    from pathlib import Path
 
     from components.runner import run_component
 
@@ -65,5 +68,6 @@ def evaluate_model(
     if result.get("confusion_matrix"):
         matrix = result["confusion_matrix"]
         classification.log_confusion_matrix(matrix["labels"], matrix["matrix"])
-    Outputs = namedtuple("Outputs", ["report_uri", "checkpoint_step", "passed"])
-    return Outputs(result["report_uri"], result["checkpoint_step"], result["passed"])
+    Path(report_uri).write_text(result["report_uri"], encoding="utf-8")
+    Path(checkpoint_step).write_text(str(result["checkpoint_step"]), encoding="utf-8")
+    return bool(result["passed"])

@@ -106,6 +106,8 @@ def _convert(
                     else reader.read(segment.start, segment.stop, None)
                 )
                 gather(rows, evidence, options)
+        if not evidence:
+            raise InputError(f"{', '.join(options.sources)}: there is a header but no row")
         schema = build_schema(evidence, options)
         plan = Plan(fingerprint=fingerprint, schema=schema, parts=parts, strict=not sampled)
         try:

@@ -44,7 +44,7 @@ def summary_of(records: list[dict[str, Any]], *, state: str, error: str) -> dict
         checkpoint = join_uri(trained["run_uri"], "checkpoints", step)
     return {
         "state": state,
-        "error": error,
+        "error": error or "",
         "failed_task": failed[0]["task"] if failed else "",
         "dataset_uri": converted.get("dataset_uri", ""),
         "checkpoint_uri": checkpoint,

@@ -17,7 +17,7 @@ def train_model(
     epochs: int,
     options: dict,  # type: ignore[type-arg]
     storage_root: str,
-    checkpoints: Output[Model],
+    run: Output[Model],
 ) -> str:
     """Train with several synchronous workers, from the newest committed checkpoint to the end.
 
@@ -31,7 +31,7 @@ def train_model(
         epochs: passes over the training split.
         options: further TrainOptions by name.
         storage_root: where checkpoints go; empty: the artifact's own place.
-        checkpoints: the finished run.
+        run: the finished run with its checkpoints.
 
     Returns:
         Uri of the run.
@@ -50,9 +50,9 @@ def train_model(
             "epochs": epochs,
             "output_uri": "{data_uri}",
         },
-        artifact_uri=checkpoints.uri,
+        artifact_uri=run.uri,
         storage_root=storage_root,
         options=options,
     )
-    checkpoints.metadata.update(result)
+    run.metadata.update(result)
     return result["run_uri"]  # type: ignore[no-any-return]
