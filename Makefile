@@ -11,7 +11,7 @@ READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help setup run test check test-faults test-cluster test-kfp format lock compile benchmarks clean
+.PHONY: help tools setup run test check test-faults test-cluster test-kfp format lock compile benchmarks clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -27,7 +27,13 @@ $(READY): requirements/dev.txt requirements/examples.txt
 run: $(READY) ## Run the main job on real data, start to served model (EXAMPLE=flights|digits, WORKSPACE=DIR).
 	$(BIN)/python -m pipelines.run_local --params examples/$(EXAMPLE)/params.yaml --workspace $(WORKSPACE)
 
-test: $(READY) ## Unit, integration and quick fault tests.
+tools: $(READY) ## Build the S3 server that tests use, where Go is installed.
+	@if [ -x $(BIN)/versitygw ]; then :; \
+	elif command -v go > /dev/null; then \
+	  cd tests/servers/versitygw && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/versitygw github.com/versity/versitygw/cmd/versitygw; \
+	else echo "no Go here: tests of s3:// will be skipped"; fi
+
+test: $(READY) tools ## Unit, integration and quick fault tests.
 	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
 
 test-faults: $(READY) ## The full fault matrix on real processes.

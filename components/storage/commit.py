@@ -1,6 +1,7 @@
 """Committed or absent: objects become visible by a manifest that is created last, and once."""
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -171,3 +172,32 @@ def _difference(store: Store, file: CommittedFile, stat: ObjectStat | None) -> s
     if stat.size != file.size:
         return f"{store.uri_of(file.name)} has {stat.size} bytes instead of {file.size}"
     return ""
+
+
+def remove_garbage(store: Store, manifest_name: str, *, older_than_secs: float) -> list[str]:
+    """Remove what a dead writer has left under the store's root; returns the names.
+
+    Ownership is the root: nothing outside is looked at. What a manifest lists is never removed, and
+    nothing that was written less than `older_than_secs` ago, since its writer may be alive. Other
+    manifests under the root (names that end in .json) protect what they list as well.
+    """
+    stats = list(store.list())
+    kept = {manifest_name}
+    for stat in stats:
+        if stat.name.endswith(".json"):
+            kept |= _protected_by(store, stat.name)
+    limit = time.time() - older_than_secs
+    removed = []
+    for stat in stats:
+        if stat.name not in kept and stat.updated < limit:
+            store.delete(stat.name)
+            removed.append(stat.name)
+    return removed
+
+
+def _protected_by(store: Store, name: str) -> set[str]:
+    try:
+        manifest = read_manifest(store, name)
+    except CorruptObjectError:  # an object that merely ends in .json
+        return set()
+    return {name} | {file.name for file in files_of(manifest)} if manifest else set()

@@ -1,6 +1,7 @@
 """A directory as an object store: a bucket's promises, kept by rename and a directory lock."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -186,7 +187,12 @@ class LocalStore:
 
 
 def _open_no_follow(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link is no object
+            raise FileNotFoundError(errno.ENOENT, "is a symbolic link", path) from error
+        raise
 
 
 def _write_flushed(folder: int, temporary: str, data: bytes | Path) -> int:
