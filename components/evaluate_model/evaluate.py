@@ -31,7 +31,7 @@ from components.contracts.trained_model import TrainedModel, load_trained_model
 from components.contracts.training_run import Completion, read_completion, read_run
 from components.evaluate_model.measure import Measured, make_tally
 from components.evaluate_model.options import EvaluateOptions
-from components.evaluate_model.page import render
+from components.evaluate_model.page.render import render
 from components.evaluate_model.scoring import Scoring, logged_progress, score
 from components.evaluate_model.slices import SliceColumn, slice_columns
 from components.evaluate_model.thresholds import check_rules, decide, parse_thresholds
@@ -202,6 +202,7 @@ def _report(
         confusion_matrix=measured.confusion_matrix(),
         calibration=measured.calibration(),
         threshold_table=measured.threshold_table(),
+        scores=measured.scores(),
         residuals=measured.residuals(),
         data=_data_summary(dataset, measured),
         training=_training_summary(completion),

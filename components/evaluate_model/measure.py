@@ -144,6 +144,12 @@ class Measured:
             return ()
         return tuple(threshold_table(*self._total["counts"]))
 
+    def scores(self) -> dict[str, Any]:
+        """Histogram of the probabilities by class, for binary classifiers."""
+        if self._schema.task != "binary":
+            return {}
+        return dict(binary.score_histogram(*self._total["counts"]))
+
     def residuals(self) -> dict[str, Any]:
         """Histogram of prediction - label, for regression."""
         if not isinstance(self._tally, regression.RegressionTally):
