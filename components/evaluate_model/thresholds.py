@@ -117,11 +117,12 @@ def decide(
         if found:
             more = f" ({len(found) - 1} more like it)" if len(found) > 1 else ""
             return found[0].outcome, found[0].text + more + "."
-    if not checks:
+    asked = [check for check in checks if check.rule in _LIMITS]
+    if not asked:
         return "passed", f"No thresholds were set; {num_examples:,} examples were scored."
-    if len(checks) == 1:
-        return "passed", checks[0].text + "."
-    return "passed", f"All {len(checks)} thresholds hold; {checks[0].text}."
+    if len(asked) == 1:
+        return "passed", asked[0].text + "."
+    return "passed", f"All {len(asked)} thresholds hold; {asked[0].text}."
 
 
 def _check_keys(place: str, spec: Any) -> None:

@@ -144,17 +144,26 @@ def score_histogram(report: Report) -> Markup | None:
 
 
 def thresholds(report: Report) -> Markup | None:
-    """Precision, recall and F1 over the threshold."""
-    rows = [row for row in report.threshold_table if row["recall"] is not None]
-    if not rows:
+    """Precision, recall and F1 over the threshold, for binary classifiers."""
+    curve = report.curves.get("precision_recall")
+    if report.task != "binary" or not curve or not curve["recall"]:
         return None
-    plot = _unit_plot("threshold", "value")
-    for name, side in (("precision", "a"), ("recall", "b"), ("f1", "c")):
-        known = [row for row in rows if row[name] is not None]
-        plot.line([row["threshold"] for row in known], [row[name] for row in known], side)
-    best = next((row for row in rows if row["best_f1"]), None)
+    xs, recall, precision = curve["thresholds"], curve["recall"], curve["precision"]
+    sums = [r + p for r, p in zip(recall, precision, strict=True)]
+    f1 = [2 * r * p / s if s else 0.0 for r, p, s in zip(recall, precision, sums, strict=True)]
+    plot = Plot(
+        x=(min(xs), max(xs)),
+        y=(0.0, 1.02),
+        x_label="threshold on the probability",
+        y_label="value",
+        y_ticks=_UNIT_TICKS,
+    )
+    for values, side in ((precision, "a"), (recall, "b"), (f1, "c")):
+        plot.line(xs, values, side)
+    best = next((row for row in report.threshold_table if row["best_f1"]), None)
     if best:
-        plot.marker(best["threshold"], f"best F1 at {best['threshold']:.2f}", "highest F1")
+        label = f"best F1 at {best['threshold']:.3g}"
+        plot.marker(best["threshold"], label, f"F1 {figure(best['f1'], 3)}")
     return figure_of(
         plot.svg("Precision, recall and F1 by threshold."),
         "What a threshold does",
@@ -187,37 +196,76 @@ def training_curve(training: Mapping[str, Any]) -> Markup | None:
     if not losses and not validations:
         return None
     shown = [losses[index] for index in thinned(len(losses), MOST_POINTS)]
-    values = [row["loss"] for row in shown] + [row["val_loss"] for row in validations]
+    ordered = sorted([r["loss"] for r in shown] + [r["val_loss"] for r in validations])
     # One wild first loss must not flatten the rest of the curve.
-    ordered = sorted(values)
     top = min(ordered[-1], 3 * ordered[len(ordered) * 9 // 10] or ordered[-1])
-    low, last = min(0.0, ordered[0]), max(row["step"] for row in history)
-    plot = Plot(
-        x=(0.0, float(last)),
-        y=(low if ordered[0] < top * 0.5 else ordered[0] * 0.95, top * 1.04),
-        x_label="step",
-        y_label="loss",
-        width=940,
-        height=320,
-    )
-    restarts = training.get("restarts", [])
-    for number, restart in enumerate(restarts, 1):
-        text = f"restart {number} from step {restart['step']}: {restart.get('cause', '')}"
-        plot.marker(float(restart["step"]), str(number), text)
+    low = min(0.0, ordered[0]) if ordered[0] < top * 0.5 else ordered[0] * 0.95
+    plot = _history_plot(training, (low, top * 1.04), "loss")
     if shown:
         plot.line([row["step"] for row in shown], [row["loss"] for row in shown])
+    entries = [("line a", "training loss")]
     if validations:
-        steps, losses_seen = zip(*((r["step"], r["val_loss"]) for r in validations), strict=True)
-        plot.line(steps, losses_seen, "b thin")
-        for row in validations:
-            plot.point(
-                row["step"], row["val_loss"], f"step {row['step']}: {row['val_loss']:.4g}", "b"
-            )
-    entries = [("line a", "training loss"), ("dot b", "validation loss")]
+        _dotted(plot, [(row["step"], row["val_loss"]) for row in validations], "b")
+        entries.append(("dot b", "validation loss"))
+    return _history_figure(plot, training, "Loss", entries)
+
+
+def validation_curve(training: Mapping[str, Any]) -> Markup | None:
+    """Validation metrics that are shares, over steps; the learning rate where there are none."""
+    history = training.get("history", [])
+    rows = [row for row in history if row.get("val_loss") is not None]
+    names = [
+        name
+        for name in (rows[-1] if rows else {})
+        if name.startswith("val_") and name != "val_loss"
+        and all(row.get(name) is not None and 0 <= row[name] <= 1 for row in rows)
+    ][:MOST_CLASS_CURVES]  # fmt: skip
+    if not names:
+        return _learning_rate(training)
+    values = [row[name] for row in rows for name in names]
+    pad = (max(values) - min(values)) * 0.1 or 0.05
+    limits = (max(min(values) - pad, 0.0), min(max(values) + pad, 1.0))
+    plot = _history_plot(training, limits, "value")
+    entries = []
+    for index, name in enumerate(names):
+        _dotted(plot, [(row["step"], row[name]) for row in rows], f"s{index}")
+        entries.append((f"dot s{index}", name.removeprefix("val_").replace("_", " ")))
+    return _history_figure(plot, training, "Validation metrics", entries)
+
+
+def _learning_rate(training: Mapping[str, Any]) -> Markup | None:
+    rows = [row for row in training.get("history", []) if row.get("learning_rate") is not None]
+    if not rows:
+        return None
+    rows = [rows[index] for index in thinned(len(rows), MOST_POINTS)]
+    top = max(row["learning_rate"] for row in rows)
+    plot = _history_plot(training, (0.0, top * 1.05), "learning rate")
+    plot.line([row["step"] for row in rows], [row["learning_rate"] for row in rows])
+    return _history_figure(plot, training, "Learning rate", [("line a", "learning rate")])
+
+
+def _history_plot(training: Mapping[str, Any], y: tuple[float, float], y_label: str) -> Plot:
+    last = max(row["step"] for row in training["history"])
+    plot = Plot(x=(0.0, float(last)), y=y, x_label="step", y_label=y_label)
+    for number, restart in enumerate(training.get("restarts", []), 1):
+        text = f"restart {number} from step {restart['step']}: {restart.get('cause', '')}"
+        plot.marker(float(restart["step"]), str(number), text)
+    return plot
+
+
+def _history_figure(
+    plot: Plot, training: Mapping[str, Any], name: str, entries: list[tuple[str, str]]
+) -> Markup:
+    restarts = len(training.get("restarts", []))
     if restarts:
-        entries.append(("event", "restart"))
-    title = f"Loss over {last:,} steps with {len(restarts)} restarts."
-    return figure_of(plot.svg(title), "Training curve", legend(*entries))
+        entries = [*entries, ("event", "restart")]
+    return figure_of(plot.svg(f"{name} by step, with {restarts} restarts."), name, legend(*entries))
+
+
+def _dotted(plot: Plot, points: Sequence[tuple[float, float]], side: str) -> None:
+    plot.line([x for x, _ in points], [y for _, y in points], f"{side} thin")
+    for x, y in points:
+        plot.point(x, y, f"step {x}: {y:.4g}", side)
 
 
 def goodput(buckets: Mapping[str, float]) -> Markup | None:

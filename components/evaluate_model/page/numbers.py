@@ -10,10 +10,12 @@ def figure(value: float | None, digits: int = 4) -> str:
     if value is None:
         return "–"
     if value == 0 or 1e-4 <= abs(value) < 10:
-        return f"{value:.{digits}f}"
-    if abs(value) < 1e-4 or abs(value) >= 1e7:
-        return f"{value:.3g}"
-    return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+        text = f"{value:.{digits}f}"
+    elif abs(value) < 1e-4 or abs(value) >= 1e7:
+        text = f"{value:.3g}"
+    else:
+        text = f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace("-", "−")
 
 
 def change(value: float | None) -> str:
@@ -27,10 +29,14 @@ def short(value: float) -> str:
     """A tick's label."""
     if value == 0:
         return "0"
-    if abs(value) >= 1e6 or abs(value) < 1e-3:
-        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e−").replace("-", "−")
-    text = f"{value:,.10f}".rstrip("0").rstrip(".")
-    return text.replace("-", "−")
+    if abs(value) >= 1e9 or abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e+0", "e").replace("-0", "-").replace("-", "−")
+    for size, unit in ((1e6, "M"), (1e4, "k"), (0, "")):
+        if abs(value) >= size:
+            scaled = value / {"M": 1e6, "k": 1e3, "": 1}[unit]
+            text = f"{scaled:.10f}".rstrip("0").rstrip(".")
+            return (text + unit).replace("-", "−")
+    return ""
 
 
 def share(value: float | None) -> str:

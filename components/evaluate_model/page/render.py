@@ -149,8 +149,9 @@ def _curves(report: Report) -> list[Any]:
     )
     return [
         _grid(*drawings),
-        tables.confusion(report),
-        tables.by_class(report),
+        _grid(tables.confusion(report), tables.by_class(report))
+        if len(report.classes) <= 6
+        else join(tables.confusion(report), tables.by_class(report)),
         tables.threshold_table(report),
     ]
 
@@ -202,7 +203,7 @@ def _training(report: Report) -> list[Any]:
     ]
     return [
         _facts(facts),
-        charts.training_curve(training),
+        _grid(charts.training_curve(training), charts.validation_curve(training)),
         charts.goodput(training["goodput"]),
         tables.restarts(report),
     ]

@@ -24,6 +24,8 @@ NAMES = {
 # The column that a slice's table draws, by task.
 SLICE_METRICS = {"binary": "auc", "multiclass": "accuracy", "regression": "mae"}
 MOST_CLASSES = 40
+# Tables of slices that are open at first, and rows of the weakest ones.
+OPEN_COLUMNS, MOST_WEAK = 3, 8
 
 
 def name_of(metric: str) -> str:
@@ -107,11 +109,54 @@ def metrics(report: Report) -> Markup:
 
 
 def slices(report: Report) -> list[Markup]:
-    """One table a column."""
+    """The weakest slices, then one table a column."""
     columns: dict[str, list[Slice]] = {}
     for row in report.slices:
         columns.setdefault(row.column, []).append(row)
-    return [_slice_table(report, column, rows) for column, rows in columns.items()]
+    weakest = _weakest(report)
+    parts = [_slice_table(report, "slice", weakest, "Weakest slices")] if weakest else []
+    for index, (column, rows) in enumerate(columns.items()):
+        body = _slice_table(report, column, rows, f"By {column}")
+        summary = element("summary", f"By {column} ", element("small", _range_of(report, rows)))
+        parts.append(element("details", summary, body, class_="table", open=index < OPEN_COLUMNS))
+    return parts
+
+
+def _weakest(report: Report) -> list[Slice]:
+    """Slices whose interval lies on the wrong side of the value for all examples, worst first."""
+    name = SLICE_METRICS[report.task]
+    whole = report.metrics.get(name)
+    if whole is None or whole.value is None:
+        return []
+    sign = -1 if name in ("mae",) else 1
+    found = []
+    for row in report.slices:
+        metric = row.metrics.get(name)
+        if metric is None or metric.value is None or metric.low is None or metric.high is None:
+            continue
+        near = metric.high if sign > 0 else metric.low
+        if sign * near < sign * whole.value:
+            worded = Slice(
+                column="slice",
+                value=f"{row.column} = {row.value}",
+                num_examples=row.num_examples,
+                metrics=row.metrics,
+            )
+            found.append((sign * metric.value, worded))
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])[:MOST_WEAK]]
+
+
+def _range_of(report: Report, rows: Sequence[Slice]) -> str:
+    name = SLICE_METRICS[report.task]
+    known = [(row.metrics[name].value, row.value) for row in rows if name in row.metrics]
+    values = [(value, text) for value, text in known if value is not None]
+    if not values:
+        return f"{len(rows)} values"
+    (low, low_at), (high, high_at) = min(values), max(values)
+    return (
+        f"{len(rows)} values, {name_of(name)} from {figure(low, 3)} for {low_at} to "
+        f"{figure(high, 3)} for {high_at}"
+    )
 
 
 def confusion(report: Report) -> Markup | None:
@@ -138,12 +183,15 @@ def confusion(report: Report) -> Markup | None:
                 ),
             ]
         )
-    caption = "Confusion matrix: rows are true classes, columns predicted ones"
-    if report.task == "binary":
-        caption += ", at a threshold of 0.5"
+    caption = "Confusion matrix" + (" at 0.5" if report.task == "binary" else "")
     return element(
         "div",
-        table(["", *labels], rows, caption=caption, numeric=range(1, len(labels) + 1)),
+        table(
+            ["true ↓ predicted →", *labels],
+            rows,
+            caption=caption,
+            numeric=range(1, len(labels) + 1),
+        ),
         class_="confusion" + (" dense" if len(labels) > 4 else ""),
     )
 
@@ -208,7 +256,7 @@ def features(report: Report) -> Markup:
                 feature["kind"] + ("" if not feature["shape"] else f" {feature['shape']}"),
                 missing,
                 _values_of(feature),
-                charts.spark(feature["histogram"], f"Histogram of {feature['name']}"),
+                charts.spark(_distribution(feature), f"Distribution of {feature['name']}"),
             )
         )
     head = ("column", "kind", "missing", "values", "distribution")
@@ -285,7 +333,7 @@ def _whisker(name: str, metric: Metric) -> Markup | str:
     return charts.whisker(metric, min(known) - pad, max(known) + pad, label=label)
 
 
-def _slice_table(report: Report, column: str, rows: Sequence[Slice]) -> Markup:
+def _slice_table(report: Report, column: str, rows: Sequence[Slice], caption: str) -> Markup:
     drawn = SLICE_METRICS[report.task]
     names = [name for name in rows[0].metrics if name != drawn]
     names = list(dict.fromkeys([*names, *(n for row in rows for n in row.metrics if n != drawn)]))
@@ -299,7 +347,7 @@ def _slice_table(report: Report, column: str, rows: Sequence[Slice]) -> Markup:
     body = []
     for row in rows:
         metric = row.metrics.get(drawn, Metric(value=None))
-        label = f"{column} {row.value}: {name_of(drawn)} {figure(metric.value, 3)}"
+        label = f"{row.column} {row.value}: {name_of(drawn)} {figure(metric.value, 3)}"
         body.append(
             (
                 row.value,
@@ -315,7 +363,7 @@ def _slice_table(report: Report, column: str, rows: Sequence[Slice]) -> Markup:
         )
     head = (column, "examples", name_of(drawn), "", *map(name_of, names))
     numeric = (1, 2, *range(4, 4 + len(names)))
-    return table(head, body, caption=f"By {column}", numeric=numeric)
+    return table(head, body, caption=caption, numeric=numeric)
 
 
 _SHOWN_IN_SLICES = (
@@ -341,6 +389,12 @@ def _worst_confusions(matrix: Sequence[Sequence[int]], labels: Sequence[str]) ->
     rows = [(true, guess, f"{count:,}") for count, true, guess in sorted(pairs, reverse=True)[:30]]
     head = ("true class", "predicted", "examples")
     return table(head, rows, caption="Most frequent confusions", numeric=(2,))
+
+
+def _distribution(feature: dict[str, Any]) -> Sequence[Sequence[float]]:
+    if feature["most_frequent"]:
+        return [[], [count for _, count in feature["most_frequent"]]]
+    return list(feature["histogram"])
 
 
 def _values_of(feature: dict[str, Any]) -> str:
