@@ -1,7 +1,7 @@
 """Thresholds: what was asked for, and what came of it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +105,9 @@ def check_rules(
 
 
 def decide(
-    checks: Iterable[Check], *, num_examples: int, num_not_finite: int
+    checks: Sequence[Check], *, num_examples: int, num_not_finite: int
 ) -> tuple[Verdict, str]:
     """The verdict and its reason in one sentence. Never passes a model with non-finite outputs."""
-    checks = list(checks)
     if num_not_finite:
         share = f"{num_not_finite:,} of {num_examples:,}"
         return "failed", f"{share} outputs of the model are not finite numbers."

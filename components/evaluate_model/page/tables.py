@@ -73,9 +73,10 @@ def checks(report: Report) -> Markup:
         (
             (
                 badge(check.outcome),
-                name_of(check.metric),
+                name_of(check.metric)
+                + (" against the champion" if check.rule.endswith("_change") else ""),
                 check.slice or "all examples",
-                figure(check.value),
+                change(check.value) if check.rule.endswith("_change") else figure(check.value),
                 _asked(check),
             )
             for check in report.checks
@@ -305,8 +306,10 @@ def _asked(check: Check) -> str:
     if check.rule == "as_in_training":
         return f"{figure(check.limit)} as in training"
     sign = "≥" if check.rule.startswith("min") else "≤"
-    limit = change(check.limit) if check.rule.endswith("_change") else short(check.limit)
-    return f"{sign} {limit}"
+    if check.rule == "finite":
+        return "a finite number"
+    plus = "+" if check.rule.endswith("_change") and check.limit > 0 else ""
+    return f"{sign} {plus}{short(check.limit)}"
 
 
 def _changed(report: Report, name: str) -> str:
