@@ -151,7 +151,8 @@ def serialized(schema, row, layout="columns"):
             continue
         values = np.ravel(value).tolist() if not isinstance(value, str | bytes) else [value]
         values = [v.encode() if isinstance(v, str) else v for v in values]
-        features[key] = features.get(key, []) + values
+        if values:
+            features[key] = features.get(key, []) + values
     return tf.train.Example(
         features=tf.train.Features(feature={k: _feature(v) for k, v in features.items()})
     ).SerializeToString()
@@ -325,3 +326,76 @@ def batches(dataset, split, preprocess, batch_size=64):
         .batch(batch_size)
         .map(prepare)
     )
+
+
+def commit_shapes(uri, *, count=900, seed=1):
+    """Small images of three shapes and a column of text: a multi-class dataset."""
+    random = np.random.default_rng(seed)
+    names = ("bar", "dot", "ring")
+    rows = []
+    for _ in range(count):
+        label = int(random.integers(3))
+        rows.append(
+            {
+                "image": _shape_png(names[label], random),
+                "camera": str(random.choice(["left", "right"])),
+                "shape": label,
+            }
+        )
+    schema = Schema(
+        features=(
+            Feature(name="image", kind="image", shape=(8, 8, 1), source_type="png"),
+            string_feature("camera", [row["camera"] for row in rows]),
+        ),
+        label=Feature(name="shape", kind="int64"),
+        task="multiclass",
+        classes=names,
+    )
+    cut = count * 2 // 3
+    return commit_rows(uri, schema, {"train": rows[:cut], "eval": rows[cut:]})
+
+
+def _shape_png(name, random):
+    pixels = random.integers(0, 130, (8, 8, 1))
+    if name == "bar":
+        pixels[:, random.integers(8)] += 110
+    elif name == "dot":
+        y, x = random.integers(1, 6, 2)
+        pixels[y : y + 2, x : x + 2] += 110
+    else:
+        pixels[[1, 6], 1:7] += 110
+        pixels[1:7, [1, 6]] += 110
+    return tf.io.encode_png(pixels.clip(0, 255).astype(np.uint8)).numpy()
+
+
+def commit_prices(uri, *, count=1200, seed=2):
+    """A regression with a list of fixed length, one of variable length, and text."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        size, town = float(random.gamma(4, 25)), str(random.choice(["north", "south"]))
+        rooms = random.integers(1, 40, random.integers(0, 5)).tolist()
+        place = random.normal(size=2).astype(np.float32)
+        price = 2000 * size + 300 * sum(rooms) + 20000 * place[0] + random.normal() * 20000
+        rows.append(
+            {
+                "size": size,
+                "town": town,
+                "place": place.tolist(),
+                "rooms": [int(room) for room in rooms],
+                "price": float(price + (60000 if town == "south" else 0)),
+            }
+        )
+    label = float_feature("price", [row["price"] for row in rows])
+    schema = Schema(
+        features=(
+            float_feature("size", [row["size"] for row in rows]),
+            string_feature("town", [row["town"] for row in rows]),
+            float_feature("place", [v for row in rows for v in row["place"]], shape=(2,)),
+            Feature(name="rooms", kind="int64", shape=(-1,)),
+        ),
+        label=label,
+        task="regression",
+    )
+    cut = count * 2 // 3
+    return commit_rows(uri, schema, {"train": rows[:cut], "eval": rows[cut:]})

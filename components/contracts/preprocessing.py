@@ -4,6 +4,8 @@ Agreed between train_model, evaluate_model and export_model.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -67,6 +69,35 @@ class DefaultPreprocessing(tf.Module):
         scaled = (tf.cast(values, tf.float32) - feature.statistics.mean) / deviation
         scaled = tf.where(present, scaled, tf.zeros_like(scaled))
         return scaled if feature.shape else tf.expand_dims(scaled, 1)
+
+
+def build_eagerly(preprocess: Callable[[dict[str, Any]], Any], schema: Schema) -> None:
+    """Call a user's preprocessing once outside of any graph.
+
+    Keras layers make their state at the first call. Made while tf.data traces a function, it would
+    belong to that function's graph, and the next one (validation, the exported signature) would
+    fail on it: "'SymbolicTensor' object has no attribute '_datatype_enum'".
+    """
+    preprocess(typical_columns(schema))
+
+
+def typical_columns(schema: Schema) -> dict[str, tf.Tensor]:
+    """A batch of one row with the columns' means and most frequent strings; images are black."""
+    return {feature.name: _typical(feature) for feature in schema.features}
+
+
+def _typical(feature: Feature) -> tf.Tensor:
+    if feature.kind == "image":
+        dtype = tf.uint16 if "uint16" in feature.source_type else tf.uint8
+        return tf.zeros((1, *feature.shape), dtype)
+    if feature.kind in ("string", "bytes"):
+        value = tf.constant(feature.vocabulary[0] if feature.vocabulary else "")
+    else:
+        dtype = tf.float32 if feature.kind == "float" else tf.int64
+        value = tf.cast(feature.statistics.mean, dtype)
+    if feature.shape == (-1,):
+        return tf.RaggedTensor.from_tensor(tf.reshape(value, (1, 1)))
+    return tf.fill((1, *feature.shape), value)
 
 
 def _present(feature: Feature, values: tf.Tensor) -> tf.Tensor:

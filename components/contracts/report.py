@@ -105,10 +105,12 @@ class Report:
         confusion_matrix: {labels, matrix (rows: true class)}; empty for regression.
         calibration: bins of {predicted, observed, low, high, num_examples}.
         threshold_table: rows of {threshold, precision, recall, f1, false_positive_rate, accepted}.
+        scores: for binary {edges, negatives, positives}: histogram of the probabilities by class.
         residuals: for regression {edges, counts} of prediction - label.
         data: summary of the dataset.
         training: how the run went: steps, restarts, goodput, history.
-        champion: {version, model_uri} of the model compared with, empty for none.
+        champion: the model compared with: {version, model_uri, metrics, changes}, or {problem}
+            where it could not be; empty for none.
         lineage: uris, fingerprints, versions and parameters.
         created: seconds since the epoch.
     """
@@ -128,6 +130,7 @@ class Report:
     confusion_matrix: Mapping[str, Any] = field(default_factory=dict)
     calibration: tuple[Mapping[str, Any], ...] = ()
     threshold_table: tuple[Mapping[str, Any], ...] = ()
+    scores: Mapping[str, Any] = field(default_factory=dict)
     residuals: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)

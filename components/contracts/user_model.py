@@ -73,12 +73,14 @@ class UserModel:
 
     def preprocessing(self, schema: Schema) -> Preprocess:
         """The user's preprocessing for `schema`, or the default. Raises PermanentError."""
-        if self.preprocess is None:
-            from components.contracts.preprocessing import DefaultPreprocessing
+        from components.contracts.preprocessing import DefaultPreprocessing, build_eagerly
 
+        if self.preprocess is None:
             return DefaultPreprocessing(schema)
         try:
-            return self.preprocess(schema)
+            preprocess = self.preprocess(schema)
+            build_eagerly(preprocess, schema)
+            return preprocess
         except Exception as error:
             traceback.print_exception(error)
             raise PermanentError(

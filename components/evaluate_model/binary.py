@@ -258,6 +258,17 @@ def calibration_bins(
     ]
 
 
+def score_histogram(negatives: Floats, positives: Floats, *, bins: int = 40) -> dict[str, Any]:
+    """Counts by probability in bins of equal width, {edges, negatives, positives}."""
+    part = np.minimum((bin_scores(len(negatives)) * bins).astype(np.int64), bins - 1)
+    sums = group_sums(part, bins, negatives, positives).astype(int)
+    return {
+        "edges": np.linspace(0, 1, bins + 1).tolist(),
+        "negatives": sums[:, 0].tolist(),
+        "positives": sums[:, 1].tolist(),
+    }
+
+
 def _histogram(rows: Integers, bins: Integers, shape: tuple[int, int, int]) -> Floats:
     size = int(np.prod(shape))
     return np.bincount(rows * shape[2] + bins, minlength=size).reshape(shape).astype(np.float64)

@@ -7,25 +7,8 @@ import numpy as np
 from components.evaluate_model.binary import confusion_values, edge_scores
 from components.evaluate_model.tally import Floats, Integers
 
-_TABLE = (
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.85,
-    0.9,
-    0.95,
-    0.98,
-    0.99,
-)
+# Shares of the examples that the table's thresholds accept.
+_ACCEPTED = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
 def roc_curve(negatives: Floats, positives: Floats, *, most: int = 200) -> dict[str, list[float]]:
@@ -63,40 +46,48 @@ def precision_recall_curve(
 
 
 def threshold_table(negatives: Floats, positives: Floats) -> list[dict[str, Any]]:
-    """What happens at a choice of thresholds, and at the one with the best F1."""
-    total = float(negatives.sum() + positives.sum())
-    if not total:
+    """What happens at 0.5, at the threshold with the best F1, and where given shares are accepted.
+
+    Rows {threshold, precision, recall, f1, false_positive_rate, accepted, best_f1} by threshold.
+    """
+    counts = negatives + positives
+    if not counts.any():
         return []
-    edges = edge_scores(len(negatives))
-    first = {float(threshold): int(np.searchsorted(edges, threshold)) for threshold in _TABLE}
-    if positives.any():
-        bins = _occupied(negatives, positives)
-        true = np.cumsum(positives[bins])
-        best = bins[
-            int(np.argmax(2 * true / (true + np.cumsum(negatives[bins]) + positives.sum())))
-        ]
-        first[float(edges[best])] = int(best)
-        best_threshold: float | None = float(edges[best])
-    else:
-        best_threshold = None
-    rows = []
-    for threshold, bin_number in sorted(first.items()):
-        false, true_count = float(negatives[bin_number:].sum()), float(positives[bin_number:].sum())
-        left = (float(negatives.sum()) - false, false, float(positives.sum()) - true_count)
-        values = confusion_values(*left, true_count)
-        num_negatives = float(negatives.sum())
-        rows.append(
-            {
-                "threshold": threshold,
-                "precision": values.get("precision"),
-                "recall": values.get("recall"),
-                "f1": values.get("f1"),
-                "false_positive_rate": false / num_negatives if num_negatives else None,
-                "accepted": (false + true_count) / total,
-                "best_f1": threshold == best_threshold,
-            }
-        )
-    return rows
+    edges = edge_scores(len(counts))
+    accepted = np.cumsum(counts[::-1])[::-1] / counts.sum()
+    chosen = {len(counts) // 2}
+    for share in _ACCEPTED:
+        chosen.add(int(np.argmin(np.abs(accepted - share))))
+    best = _best_f1(negatives, positives)
+    if best is not None:
+        chosen.add(best)
+    return [
+        {**_at_threshold(negatives, positives, first), "threshold": float(edges[first])}
+        | {"accepted": float(accepted[first]), "best_f1": first == best}
+        for first in sorted(chosen)
+    ]
+
+
+def _at_threshold(negatives: Floats, positives: Floats, first: int) -> dict[str, float | None]:
+    """Metrics if the bins from `first` on are accepted."""
+    false, true = float(negatives[first:].sum()), float(positives[first:].sum())
+    num_negatives, num_positives = float(negatives.sum()), float(positives.sum())
+    values = confusion_values(num_negatives - false, false, num_positives - true, true)
+    return {
+        "precision": values.get("precision"),
+        "recall": values.get("recall"),
+        "f1": values.get("f1"),
+        "false_positive_rate": false / num_negatives if num_negatives else None,
+    }
+
+
+def _best_f1(negatives: Floats, positives: Floats) -> int | None:
+    if not positives.any():
+        return None
+    bins = _occupied(negatives, positives)
+    true = np.cumsum(positives[bins])
+    accepted = true + np.cumsum(negatives[bins])
+    return int(bins[int(np.argmax(2 * true / (accepted + positives.sum())))])
 
 
 def _occupied(negatives: Floats, positives: Floats) -> Integers:

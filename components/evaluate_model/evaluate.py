@@ -2,12 +2,10 @@
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import logging
 import math
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,31 +18,27 @@ from components.contracts.report import (
     PAGE_NAME,
     REFERENCE_NAME,
     REPORT_NAME,
-    Check,
-    Metric,
     Report,
     read_report,
     to_json_bytes,
 )
 from components.contracts.split import SplitReader
 from components.contracts.trained_model import TrainedModel, load_trained_model
-from components.contracts.training_run import Completion, read_completion, read_run
-from components.evaluate_model.measure import Measured, make_tally
+from components.contracts.training_run import read_completion, read_run
+from components.evaluate_model.champion import ChampionModel, open_champion
+from components.evaluate_model.findings import Findings
+from components.evaluate_model.measure import make_tally
 from components.evaluate_model.options import EvaluateOptions
-from components.evaluate_model.page import render
+from components.evaluate_model.page.render import render
 from components.evaluate_model.scoring import Scoring, logged_progress, score
 from components.evaluate_model.slices import SliceColumn, slice_columns
-from components.evaluate_model.thresholds import check_rules, decide, parse_thresholds
+from components.evaluate_model.thresholds import parse_thresholds
 from components.storage.base import Store
 from components.storage.commit import commit, read_manifest
 from components.storage.open import open_store
 
 # Outputs of so many first rows are kept with the report: the export must serve the same.
 REFERENCE_ROWS = 256
-# Relative difference allowed between the loss that training measured and ours: the sums are taken
-# in another order; under mixed precision the last layer is computed more exactly here.
-_AGREEMENT = {"none": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
-_VERSIONED = ("tensorflow", "keras", "numpy")
 
 log = logging.getLogger("relay.evaluate")
 
@@ -70,9 +64,12 @@ def evaluate_model(options: EvaluateOptions, output_uri: str) -> Report:
         return previous
     log.info("scoring step %d on split %r of %s", step, options.split, dataset.uri)
     trained = load_trained_model(run_store, dataset, step)
-    columns = slice_columns(dataset.schema, options.slices, options.slice_values)
-    scoring = _score(options, store, dataset, trained, columns)
-    report = _report(options, dataset, trained, columns, scoring, rules, read_completion(run_store))
+    sliced = (*options.slices, *(rule.column for rule in rules if rule.column))
+    columns = slice_columns(dataset.schema, sliced, options.slice_values)
+    with open_champion(options.champion_root, dataset.schema) as champion:
+        scoring = _score(options, store, dataset, trained, columns, champion)
+    findings = Findings(options, dataset, trained, columns, scoring, champion)
+    report = findings.report(rules, read_completion(run_store))
     files: Mapping[str, Path | bytes] = {
         REPORT_NAME: to_json_bytes(report),
         PAGE_NAME: render(report).encode(),
@@ -127,6 +124,7 @@ def _score(
     dataset: Dataset,
     trained: TrainedModel,
     columns: tuple[SliceColumn, ...],
+    champion: ChampionModel,
 ) -> Scoring:
     total = dataset.splits[options.split]
     with (
@@ -141,6 +139,7 @@ def _score(
             slices=columns,
             batch_size=options.batch_size,
             num_reference=REFERENCE_ROWS,
+            champion=(champion.score, make_tally(dataset.schema)) if champion.score else None,
             progress=progress,
         )
     if scoring.tally.num_examples != total:
@@ -150,164 +149,6 @@ def _score(
             "again without the cache"
         )
     return scoring
-
-
-def _report(
-    options: EvaluateOptions,
-    dataset: Dataset,
-    trained: TrainedModel,
-    columns: tuple[SliceColumn, ...],
-    scoring: Scoring,
-    rules: Any,
-    completion: Completion | None,
-) -> Report:
-    tally = scoring.tally
-    measured = Measured(dataset.schema, tally, options.confidence)
-    metrics = measured.metrics()
-    for name, value in scoring.compiled.items():
-        metrics[f"compiled_{name}"] = Metric(value=value if math.isfinite(value) else None)
-    slices = measured.slices(columns)
-    checks = check_rules(
-        rules,
-        metrics,
-        slices,
-        num_examples=tally.num_examples,
-        changes={},
-        why_undefined=_why_undefined(measured, dataset),
-        why_no_champion="there is no champion to compare with",
-    )
-    checks += _agreement_checks(options, dataset, trained, scoring.compiled)
-    verdict, reason = decide(
-        checks, num_examples=tally.num_examples, num_not_finite=tally.num_not_finite
-    )
-    if verdict == "passed" and rules and tally.num_examples < options.min_examples:
-        verdict = "cannot decide"
-        reason = (
-            f"Only {tally.num_examples:,} examples were scored, fewer than the "
-            f"{options.min_examples:,} asked for."
-        )
-    return Report(
-        verdict=verdict,
-        reason=reason[:1].upper() + reason[1:],
-        task=dataset.schema.task,
-        classes=dataset.schema.classes,
-        split=options.split,
-        num_examples=tally.num_examples,
-        checkpoint_step=trained.info.step,
-        confidence=options.confidence,
-        metrics=metrics,
-        checks=tuple(checks),
-        slices=slices,
-        curves=measured.curves(),
-        confusion_matrix=measured.confusion_matrix(),
-        calibration=measured.calibration(),
-        threshold_table=measured.threshold_table(),
-        residuals=measured.residuals(),
-        data=_data_summary(dataset, measured),
-        training=_training_summary(completion),
-        lineage=_lineage(options, dataset, trained),
-        created=time.time(),
-    )
-
-
-def _why_undefined(measured: Measured, dataset: Dataset) -> str:
-    present = [name for name, count in measured.class_counts().items() if count]
-    if dataset.schema.task != "regression" and len(present) == 1:
-        return f"every example of the split has the label {present[0]!r}"
-    return "too few examples of the split count for it"
-
-
-def _agreement_checks(
-    options: EvaluateOptions, dataset: Dataset, trained: TrainedModel, compiled: Mapping[str, float]
-) -> list[Check]:
-    """Whether the loss is the one that training measured with the same weights and examples.
-
-    A difference means that preprocessing or model are not what they were during training.
-    """
-    trained_options = trained.run.options
-    same_examples = (
-        trained_options.get("validation_split") == options.split
-        and not trained_options.get("validation_examples")
-        and trained.run.dataset_fingerprint == dataset.fingerprint
-    )
-    before, now = trained.info.metrics.get("val_loss"), compiled.get("loss")
-    if not same_examples or before is None or now is None:
-        return []
-    tolerance = _AGREEMENT[str(trained_options.get("mixed_precision", "none"))]
-    agrees = math.isfinite(now) and abs(now - before) <= tolerance * max(abs(before), 1e-3)
-    text = f"the loss is {now:.6g} where training measured {before:.6g} with the same weights"
-    if not agrees:
-        text += (
-            " and examples: the model module or its preprocessing is not what it was in training"
-        )
-    return [
-        Check(
-            metric="compiled_loss",
-            rule="as_in_training",
-            limit=before,
-            slice="",
-            value=now if math.isfinite(now) else None,
-            outcome="passed" if agrees else "failed",
-            text=text,
-        )
-    ]
-
-
-def _data_summary(dataset: Dataset, measured: Measured) -> dict[str, Any]:
-    return {
-        "splits": dataset.splits,
-        "num_rows": dataset.num_rows,
-        "num_rejected": dataset.num_rejected,
-        "label": dataset.schema.label.name,
-        "classes": measured.class_counts(),
-        "features": [
-            {
-                "name": feature.name,
-                "kind": feature.kind,
-                "shape": list(feature.shape),
-                "count": feature.statistics.count,
-                "missing": feature.statistics.missing,
-                "mean": feature.statistics.mean,
-                "deviation": math.sqrt(feature.statistics.variance),
-                "minimum": feature.statistics.minimum,
-                "maximum": feature.statistics.maximum,
-                "num_distinct": feature.statistics.num_distinct,
-                "histogram": [list(part) for part in feature.statistics.histogram],
-                "most_frequent": [list(pair) for pair in feature.statistics.vocabulary[:5]],
-            }
-            for feature in dataset.schema.features
-        ],
-    }
-
-
-def _training_summary(completion: Completion | None) -> dict[str, Any]:
-    if completion is None:
-        return {}
-    summary = dataclasses.asdict(completion)
-    summary["history"] = [_finite(record) for record in completion.history]
-    return summary
-
-
-def _lineage(options: EvaluateOptions, dataset: Dataset, trained: TrainedModel) -> dict[str, Any]:
-    run = trained.run
-    return {
-        "run_uri": options.run_uri,
-        "run_fingerprint": run.fingerprint,
-        "dataset_uri": options.dataset_uri,
-        "dataset_fingerprint": dataset.fingerprint,
-        "model_module": run.model_module,
-        "hyperparameters": dict(run.hyperparameters),
-        "training_options": dict(run.options),
-        "evaluation_options": dataclasses.asdict(options),
-        "versions": {
-            "training": dict(run.versions),
-            "evaluation": {name: importlib.metadata.version(name) for name in _VERSIONED},
-        },
-    }
-
-
-def _finite(record: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in record.items()}
 
 
 def _plain(rows: list[Any]) -> list[Any]:

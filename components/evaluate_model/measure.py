@@ -144,6 +144,12 @@ class Measured:
             return ()
         return tuple(threshold_table(*self._total["counts"]))
 
+    def scores(self) -> dict[str, Any]:
+        """Histogram of the probabilities by class, for binary classifiers."""
+        if self._schema.task != "binary":
+            return {}
+        return dict(binary.score_histogram(*self._total["counts"]))
+
     def residuals(self) -> dict[str, Any]:
         """Histogram of prediction - label, for regression."""
         if not isinstance(self._tally, regression.RegressionTally):
@@ -179,9 +185,9 @@ def _both_curves(negatives: Floats, positives: Floats, *, most: int = 200) -> di
 def _metric(
     name: str, value: float, interval: Interval | None, baseline: float | None = None
 ) -> Metric:
-    low, high = interval or (None, None)
+    low, high = (float(interval[0]), float(interval[1])) if interval else (None, None)
     if interval and name.removeprefix("macro_") in _SHARES:
-        low, high = max(interval[0], 0.0), min(interval[1], 1.0)
+        low, high = max(float(interval[0]), 0.0), min(float(interval[1]), 1.0)
     return Metric(value=value, low=low, high=high, baseline=baseline)
 
 

@@ -111,10 +111,11 @@ def metric_values(state: Mapping[str, Floats]) -> Values:
         return {}
     values = {
         "accuracy": float(sums[CORRECT]) / count,
-        f"top_{TOP}_accuracy": float(sums[TOP_CORRECT]) / count,
         "log_loss": float(sums[LOSS]) / count,
         "brier": float(sums[BRIER]) / count,
     }
+    if len(state["confusion"]) > TOP:
+        values[f"top_{TOP}_accuracy"] = float(sums[TOP_CORRECT]) / count
     by_class = class_values(state["confusion"])
     for name in ("precision", "recall", "f1"):
         found = by_class[name][by_class["present"] > 0]

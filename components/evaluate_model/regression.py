@@ -22,7 +22,8 @@ from components.evaluate_model.tally import (
 # Absolute errors are counted in bins of equal ratio, 0.6 % wide, from 1e-6 to 1e6 times the
 # label's standard deviation.
 ERROR_BINS, ERROR_DECADES = 4608, 12.0
-RESIDUAL_BINS, RESIDUAL_REACH = 80, 4.0
+RESIDUAL_BINS, RESIDUAL_REACH = 800, 4.0
+SHOWN_BINS = 50
 PREDICTION_BINS = 2000
 COUNT, ERROR, ERROR_SQUARED, ABSOLUTE, FOURTH, LABEL, LABEL_SQUARED = range(7)
 
@@ -145,8 +146,21 @@ def slice_intervals(
 
 def residual_histogram(state: Mapping[str, Floats], scale: float) -> dict[str, Any]:
     """Residuals (prediction - label) as {edges, counts}; the outer bins hold what lies beyond."""
-    edges = np.linspace(-RESIDUAL_REACH * scale, RESIDUAL_REACH * scale, RESIDUAL_BINS + 1)
-    return {"edges": edges.tolist(), "counts": state["residuals"].astype(int).tolist()}
+    counts = state["residuals"]
+    share = np.cumsum(counts) / max(counts.sum(), 1)
+    middle = RESIDUAL_BINS // 2
+    # As far as all but 0.2 % of the residuals reach, to the same distance on both sides.
+    reach = int(np.abs(np.searchsorted(share, [0.001, 0.999]) - middle).max()) + 1
+    width = -(-2 * reach // SHOWN_BINS)
+    reach = min(-(-reach // width) * width, middle)
+    width = next(size for size in range(width, middle + 1) if 2 * reach % size == 0)
+    inner = counts[middle - reach : middle + reach].copy()
+    inner[0] += counts[: middle - reach].sum()
+    inner[-1] += counts[middle + reach :].sum()
+    unit = 2 * RESIDUAL_REACH * scale / RESIDUAL_BINS
+    merged = inner.reshape(-1, width).sum(1)
+    edges = (np.arange(len(merged) + 1) * width - reach) * unit
+    return {"edges": edges.tolist(), "counts": merged.astype(int).tolist()}
 
 
 def calibration_bins(predictions: Floats, confidence: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Thresholds: what was asked for, and what came of it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +105,9 @@ def check_rules(
 
 
 def decide(
-    checks: Iterable[Check], *, num_examples: int, num_not_finite: int
+    checks: Sequence[Check], *, num_examples: int, num_not_finite: int
 ) -> tuple[Verdict, str]:
     """The verdict and its reason in one sentence. Never passes a model with non-finite outputs."""
-    checks = list(checks)
     if num_not_finite:
         share = f"{num_not_finite:,} of {num_examples:,}"
         return "failed", f"{share} outputs of the model are not finite numbers."
@@ -117,11 +116,12 @@ def decide(
         if found:
             more = f" ({len(found) - 1} more like it)" if len(found) > 1 else ""
             return found[0].outcome, found[0].text + more + "."
-    if not checks:
+    asked = [check for check in checks if check.rule in _LIMITS]
+    if not asked:
         return "passed", f"No thresholds were set; {num_examples:,} examples were scored."
-    if len(checks) == 1:
-        return "passed", checks[0].text + "."
-    return "passed", f"All {len(checks)} thresholds hold; {checks[0].text}."
+    if len(asked) == 1:
+        return "passed", asked[0].text + "."
+    return "passed", f"All {len(asked)} thresholds hold; {asked[0].text}."
 
 
 def _check_keys(place: str, spec: Any) -> None:

@@ -8,53 +8,23 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from components.contracts.errors import InputError
+from components.contracts.published_model import LATEST_NAME, Champion, read_champion
 from components.export_model.publish import is_complete, published_versions, remove_version
 from components.export_model.serving_config import config_files
 from components.storage.base import Store
 from components.storage.errors import (
     AlreadyExistsError,
     ConflictError,
-    ObjectNotFoundError,
 )
 
-LATEST_NAME = "latest.json"
 # How many versions back a roll-back can go.
 MOST_PREVIOUS = 5
 
 log = logging.getLogger("relay.export")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Champion:
-    """What `latest.json` says.
-
-    Attributes:
-        version: that serves.
-        model_uri: its folder.
-        metric: that decided, with a leading `-` where smaller is better.
-        score: the metric's value.
-        report_uri: of its evaluation.
-        promoted: seconds since the epoch.
-        previous: champions before it, newest first: {version, metric, score, report_uri}.
-        rolled_back: versions that a person took back; they are not promoted again.
-    """
-
-    version: int
-    model_uri: str
-    metric: str
-    score: float
-    report_uri: str = ""
-    promoted: float = 0.0
-    previous: tuple[Mapping[str, Any], ...] = ()
-    rolled_back: tuple[int, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """For `latest.json` and results."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +46,6 @@ class Candidate:
     score: float
     report_uri: str
     champion_scores: Mapping[int, float] = field(default_factory=dict)
-
-
-def read_champion(root: Store) -> Champion | None:
-    """The champion, or None. Raises InputError if `latest.json` is not one of ours."""
-    return _read(root)[0]
 
 
 def promote(root: Store, candidate: Candidate) -> tuple[bool, Champion]:
@@ -144,7 +109,7 @@ def roll_back(root: Store, version: int = 0) -> Champion:
 
 def apply_retention(root: Store, keep: int) -> list[int]:
     """Remove versions beyond the newest `keep` (0: none), never a champion of now or before."""
-    champion = read_champion(root)
+    champion, _ = read_champion(root)
     if not keep or champion is None:
         return []
     kept = {champion.version, *(int(entry["version"]) for entry in champion.previous)}
@@ -162,7 +127,7 @@ def write_serving_config(root: Store) -> None:
     """
     written: int | None = None
     while True:
-        champion = read_champion(root)
+        champion, _ = read_champion(root)
         if champion is None or champion.version == written:
             return
         for name, text in config_files(root.uri, champion.version).items():
@@ -172,7 +137,7 @@ def write_serving_config(root: Store) -> None:
 
 def _move(root: Store, decide: Callable[[Champion | None], Champion | None]) -> Champion:
     while True:
-        champion, generation = _read(root)
+        champion, generation = read_champion(root)
         chosen = decide(champion)
         if chosen is None:
             assert champion is not None  # noqa: S101 - a first candidate is always chosen
@@ -186,28 +151,6 @@ def _move(root: Store, decide: Callable[[Champion | None], Champion | None]) -> 
             return chosen
         except (AlreadyExistsError, ConflictError):
             continue  # somebody else moved it: decide again
-
-
-def _read(root: Store) -> tuple[Champion | None, str]:
-    try:
-        data, generation = root.read_versioned(LATEST_NAME)
-    except ObjectNotFoundError:
-        return None, ""
-    try:
-        fields = json.loads(data)
-        champion = Champion(
-            **{
-                **fields,
-                "previous": tuple(fields["previous"]),
-                "rolled_back": tuple(fields["rolled_back"]),
-            }
-        )
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{root.uri_of(LATEST_NAME)} is not a champion's record: {error}. Restore it, or "
-            "remove it to let the next export that passes become the champion"
-        ) from error
-    return champion, generation
 
 
 def _is_better(candidate: Candidate, score: float) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from components.contracts.dataset import Dataset, open_dataset
 from components.contracts.errors import InputError
+from components.contracts.published_model import manifest_name, read_champion
 from components.contracts.report import REFERENCE_NAME, Report, read_report
 from components.contracts.trained_model import TrainedModel, load_trained_model
 from components.contracts.training_run import TrainingRun, read_run
@@ -17,7 +18,6 @@ from components.export_model.champion import (
     Candidate,
     apply_retention,
     promote,
-    read_champion,
     write_serving_config,
 )
 from components.export_model.model_card import lineage_of, write_model_card
@@ -26,7 +26,6 @@ from components.export_model.parity import check_parity
 from components.export_model.publish import (
     FORMAT_VERSION,
     find_published,
-    manifest_name,
     publish,
     take_version,
 )
@@ -95,6 +94,8 @@ def _publish(
             "writer": "export_model",
             "identity": identity,
             "version": claim.version,
+            "task": report.task,
+            "classes": list(report.classes),
             **lineage,
         }
         log.info("publishing version %d to %s", claim.version, root.uri)
@@ -107,7 +108,7 @@ def _finish(
 ) -> dict[str, Any]:
     manifest = read_manifest(root, manifest_name(version)) or {}
     model_uri = root.uri_of(str(version))
-    promoted, champion = False, read_champion(root)
+    promoted, (champion, _) = False, read_champion(root)
     if options.promote:
         compared = report.champion
         metric = promote_metric(report, options)

@@ -11,11 +11,11 @@ from typing import Any
 import tensorflow as tf
 
 from components.contracts.dataset import Feature, Schema
+from components.contracts.published_model import padding_of
 from components.contracts.report import Report
 from components.contracts.trained_model import TrainedModel
 from components.export_model.options import ExportOptions
 from components.export_model.parity import Parity
-from components.export_model.signature import padding_of
 
 EXTRA_FOLDER = "assets.extra"
 CARD_NAME = f"{EXTRA_FOLDER}/model_card.md"

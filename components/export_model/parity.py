@@ -16,15 +16,16 @@ import tensorflow as tf
 from components.contracts.dataset import Dataset, Schema
 from components.contracts.errors import PermanentError
 from components.contracts.examples import decode_images, parse_batch, parse_encoded
-from components.contracts.trained_model import TrainedModel
-from components.export_model import fresh_process
-from components.export_model.rows import ParityRows, as_example, raw_request
-from components.export_model.signature import (
+from components.contracts.published_model import (
     EXAMPLES_INPUT,
     EXAMPLES_SIGNATURE,
     RAW_SIGNATURE,
-    served_outputs,
+    SCORED_OUTPUTS,
 )
+from components.contracts.trained_model import TrainedModel
+from components.export_model import fresh_process
+from components.export_model.rows import ParityRows, as_example, raw_request
+from components.export_model.signature import served_outputs
 
 # By compute precision. Half precision has 3 (bfloat16: 2) digits, and kernels for other batch sizes
 # add up in another order.
@@ -216,8 +217,8 @@ def _worst_row(expected: Any, found: Any) -> tuple[int, float]:
 def _worst_class(left: Outputs, right: Outputs, name: str) -> tuple[int, float]:
     """A name that differs although the same class has the highest probability on both sides."""
     different = left[name] != right[name]
-    if "probabilities" in left:
-        best = [side["probabilities"].argmax(1) for side in (left, right)]
+    if SCORED_OUTPUTS["multiclass"] in left:
+        best = [side[SCORED_OUTPUTS["multiclass"]].argmax(1) for side in (left, right)]
         different &= best[0] == best[1]
     return int(different.argmax()) if len(different) else 0, np.inf if different.any() else 0.0
 

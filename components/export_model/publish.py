@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from components.contracts.errors import FencedError
-from components.storage.base import Store
+from components.contracts.published_model import GRAPH_NAME, MANIFEST_NAME, manifest_name
+from components.storage.base import Store, crc32c_of_file
 from components.storage.commit import (
     CommittedFile,
     commit_manifest,
@@ -36,8 +37,6 @@ from components.storage.errors import (
 )
 
 FORMAT_VERSION = 1
-MANIFEST_NAME = "manifest.json"
-GRAPH_NAME = "saved_model.pb"
 CLAIMS = "claims"
 
 log = logging.getLogger("relay.export")
@@ -146,11 +145,6 @@ def remove_version(root: Store, version: int) -> None:
     root.delete_prefix(f"{version}/")
 
 
-def manifest_name(version: int) -> str:
-    """Object name of a version's manifest."""
-    return f"{version}/{MANIFEST_NAME}"
-
-
 def claim_name(version: int) -> str:
     """Object name of a version's claim."""
     return f"{CLAIMS}/{version}.json"
@@ -230,6 +224,4 @@ def _commit(
 
 
 def _described(name: str, path: Path) -> CommittedFile:
-    from components.storage.base import crc32c_of_file
-
     return CommittedFile(name=name, size=path.stat().st_size, crc32c=crc32c_of_file(path))

@@ -11,8 +11,8 @@ import tensorflow as tf
 from components.contracts.dataset import Dataset, Feature, Schema
 from components.contracts.errors import InputError
 from components.contracts.examples import parse_encoded
+from components.contracts.published_model import padding_of
 from components.contracts.split import SplitReader
-from components.export_model.signature import padding_of
 from components.storage.base import Store
 
 UNSEEN = "⁇ never seen in training ⁇"

@@ -10,11 +10,15 @@ import tensorflow as tf
 from components.contracts.dataset import Feature, Schema
 from components.contracts.errors import InputError
 from components.contracts.examples import DTYPES, decode_images, parse_encoded
+from components.contracts.published_model import (
+    CLASS_OUTPUT,
+    EXAMPLES_INPUT,
+    EXAMPLES_SIGNATURE,
+    RAW_SIGNATURE,
+    SCORED_OUTPUTS,
+    padding_of,
+)
 from components.contracts.trained_model import TrainedModel
-
-RAW_SIGNATURE = "serving_default"
-EXAMPLES_SIGNATURE = "serving_examples"
-EXAMPLES_INPUT = "examples"
 
 
 class Served(tf.Module):
@@ -62,11 +66,10 @@ class Served(tf.Module):
 
 def served_outputs(scored: Any, schema: Schema, class_names: Any) -> dict[str, Any]:
     """The scored output as clients get it, by the names that the task fixes."""
+    name = SCORED_OUTPUTS[schema.task]
     if schema.task == "multiclass":
-        best = tf.argmax(scored, axis=1)
-        return {"probabilities": scored, "class": tf.gather(class_names, best)}
-    flat = tf.squeeze(scored, 1) if scored.shape.rank == 2 else scored
-    return {"probability" if schema.task == "binary" else "value": flat}
+        return {name: scored, CLASS_OUTPUT: tf.gather(class_names, tf.argmax(scored, axis=1))}
+    return {name: tf.squeeze(scored, 1) if scored.shape.rank == 2 else scored}
 
 
 def raw_inputs(schema: Schema) -> dict[str, tf.TensorSpec]:
@@ -78,13 +81,6 @@ def raw_inputs(schema: Schema) -> dict[str, tf.TensorSpec]:
         feature.name: tf.TensorSpec(_raw_shape(feature), DTYPES[feature.kind], name=feature.name)
         for feature in schema.features
     }
-
-
-def padding_of(feature: Feature) -> float | int | str:
-    """What fills up the lists of a variable-length column in a raw request."""
-    if feature.missing_value is not None:
-        return feature.missing_value
-    return {"float": float("nan"), "int64": -(2**63)}.get(feature.kind, "")
 
 
 def save(served: Served, folder: Path) -> None:
