@@ -89,6 +89,9 @@ class Reader(Protocol):
     def columns(self) -> Mapping[str, pa.DataType | None]:
         """Columns in source order with their type; None where values are text without a type."""
 
+    def source_of(self, row: int) -> str:
+        """Name for messages of the file that holds row `row`, counted from 0 over the source."""
+
     def split(self, num_parts: int) -> list[tuple[int, int]]:
         """Cut the source into at most `num_parts` ranges (start, stop) of similar size, none of them empty."""
 
