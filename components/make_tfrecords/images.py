@@ -10,13 +10,13 @@ import io
 import struct
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from components.contracts.dataset import Feature
 from components.contracts.errors import InputError
 from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.readers.base import UndecidedError
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _KEPT_FORMATS = ("PNG", "JPEG")
@@ -56,10 +56,28 @@ class ImageEvidence:
         self.min_width, self.max_width = min(self.min_width, width), max(self.max_width, width)
         self.num_channels = max(self.num_channels, channels)
 
+    def agrees(self, shape: tuple[int, ...], options: ConvertOptions) -> bool:
+        """Whether what the options leave open is the same in all images and in `shape`."""
+        height, width, channels = shape
+        return (
+            (options.image_height > 0 or self.min_height == self.max_height == height)
+            and (options.image_width > 0 or self.min_width == self.max_width == width)
+            and (options.image_channels > 0 or self.num_channels <= channels)
+        )
+
+    def merge(self, other: "ImageEvidence") -> None:
+        """Add what another part of the sources shows."""
+        self.num_images += other.num_images
+        self.min_height = min(self.min_height, other.min_height)
+        self.max_height = max(self.max_height, other.max_height)
+        self.min_width = min(self.min_width, other.min_width)
+        self.max_width = max(self.max_width, other.max_width)
+        self.num_channels = max(self.num_channels, other.num_channels)
+
     def shape(self, column: str, options: ConvertOptions) -> tuple[int, int, int]:
         """Height, width and channels to convert to. Raises InputError if the images do not agree."""
         if not self.num_images:
-            raise InputError(f"column {column!r} holds no image that can be decoded")
+            raise UndecidedError(f"column {column!r} holds no image that can be decoded")
         height = options.image_height or self.max_height
         width = options.image_width or self.max_width
         differs = (not options.image_height and self.min_height != self.max_height) or (
@@ -85,7 +103,7 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
     return (image.width, image.height) if turned else (image.height, image.width)
 
 
-def normalized(data: bytes, feature: Feature, multi_frame: str) -> tuple[bytes, int, int]:
+def normalized(data: bytes, feature: Feature, options: ConvertOptions) -> tuple[bytes, int, int]:
     """Bring an encoded image to the feature's shape and depth.
 
     Returns:
@@ -96,7 +114,7 @@ def normalized(data: bytes, feature: Feature, multi_frame: str) -> tuple[bytes, 
     """
     image = _opened(data)
     frames = getattr(image, "n_frames", 1)
-    if frames > 1 and image.format != "MPO" and multi_frame == "reject":
+    if frames > 1 and image.format != "MPO" and options.image_multi_frame == "reject":
         raise ImageError(f"has {frames} frames: set image_multi_frame=first to take the first one")
     try:
         image.load()
@@ -190,13 +208,3 @@ def _with_channels(image: Image.Image, channels: int) -> Image.Image:
     if image.mode in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV"):
         image = image.convert("RGBA" if channels == 4 else "RGB")
     return image if image.mode == MODES[channels] else image.convert(MODES[channels])
-
-
-def evidence_to_json(evidence: ImageEvidence) -> dict[str, Any]:
-    """For statistics: extremes of the sizes found."""
-    return {
-        "min_height": evidence.min_height,
-        "max_height": evidence.max_height,
-        "min_width": evidence.min_width,
-        "max_width": evidence.max_width,
-    }
