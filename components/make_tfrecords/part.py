@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.contracts.dataset import Feature, Shard
-from components.make_tfrecords.encode import encode
+from components.make_tfrecords.encode import make_encoder
 from components.make_tfrecords.images import ImageError, ImageEvidence, normalized
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.plan import Plan
@@ -25,7 +25,6 @@ from components.make_tfrecords.readers.base import (
 )
 from components.make_tfrecords.readers.text import convert_text
 from components.make_tfrecords.schema import reading_features
-from components.make_tfrecords.split import split_of, thresholds
 from components.make_tfrecords.statistics import ColumnStatistics
 from components.make_tfrecords.treatment import canonical, type_named
 from components.make_tfrecords.write import ShardWriter
@@ -101,7 +100,7 @@ class PartConverter:
         self._reading = reading_features(plan.schema)
         columns = (*plan.schema.features, plan.schema.label)
         self._columns = sorted(columns, key=lambda feature: feature.name.encode())
-        self._bounds = thresholds(options.splits.values())
+        self._encoder = make_encoder(self._columns, options)
         self._writers = [
             ShardWriter(folder, split, index, len(plan.parts), options.compression)
             for split in options.splits
@@ -146,14 +145,13 @@ class PartConverter:
 
     def _write(self, rows: Rows) -> None:
         arrays = [rows.columns[feature.name] for feature in self._columns]
-        encoded = encode(self._columns, arrays, self._options.layout)
-        crcs = _group_hash(rows.columns[_GROUP]) if self._schema.group else encoded.crcs
-        splits = split_of(crcs, self._bounds, self._options.seed)
-        for number, writer in enumerate(self._writers):
-            chosen = np.flatnonzero(splits == number)
-            data = b"".join([encoded.records[row] for row in chosen])
-            writer.write(data, encoded.lengths[chosen])
-        in_first = pa.array(splits == 0)
+        group_crcs = _crc_of_groups(rows.columns[_GROUP]) if self._schema.group else None
+        encoded = self._encoder.encode(arrays, group_crcs)
+        for writer, records, lengths in zip(
+            self._writers, encoded.records, encoded.lengths, strict=True
+        ):
+            writer.write(records, lengths)
+        in_first = pa.array(encoded.splits == 0)
         for feature, array in zip(self._columns, arrays, strict=True):
             if array.null_count:
                 self._result.nullable.add(feature.name)
@@ -281,7 +279,7 @@ def _shown(feature: Feature, value: Any) -> str:
     return f"{len(value or b'')} bytes" if feature.kind in ("image", "bytes") else shown(value)
 
 
-def _group_hash(groups: pa.Array) -> npt.NDArray[np.uint32]:
+def _crc_of_groups(groups: pa.Array) -> npt.NDArray[np.uint32]:
     """CRC32C of every group's text; rows without a group are one group."""
     encoded = pc.cast(groups, pa.string()).dictionary_encode(null_encoding="encode")
     words = encoded.dictionary.to_pylist()
