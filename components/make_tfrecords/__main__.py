@@ -8,8 +8,10 @@ from pathlib import Path
 
 from components.contracts.command_line import make_parser, options_from, parse
 from components.contracts.errors import run_main
+from components.make_tfrecords.commit import PAGE_NAME
 from components.make_tfrecords.convert import make_tfrecords
 from components.make_tfrecords.options import ConvertOptions
+from components.storage.open import open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,12 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--reuse-uri", default="", help="where earlier conversions are looked up by fingerprint"
     )
+    parser.add_argument("--html", default="", help="file for a copy of the page of statistics")
     parser.add_argument("--result", help="file for a summary in JSON; without it, standard output")
     values = parse(parser, arguments)
     output_uri, result = values.pop("output_uri"), values.pop("result", "")
-    reuse_uri = values.pop("reuse_uri")
+    reuse_uri, html = values.pop("reuse_uri"), values.pop("html")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     dataset = make_tfrecords(options_from(ConvertOptions, values), output_uri, reuse_uri)
+    if html:
+        Path(html).write_bytes(open_store(dataset.uri).read(PAGE_NAME))
     text = json.dumps(
         {
             "dataset_uri": dataset.uri,

@@ -16,15 +16,18 @@ from components.contracts.dataset import (
     manifest_body,
 )
 from components.contracts.errors import InputError
+from components.make_tfrecords.enforce import check_categories_follow, read_schema
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.part import PartResult
 from components.make_tfrecords.plan import Plan
 from components.make_tfrecords.readers.base import Fault, Reader
 from components.make_tfrecords.statistics import ColumnStatistics
+from components.make_tfrecords.statistics_page import render
 from components.storage.base import Store
 from components.storage.commit import commit_manifest, put
 
 REJECTS_NAME = "rejects.jsonl"
+PAGE_NAME = "statistics.html"
 MAX_SHOWN_FAULTS = 10
 
 
@@ -45,6 +48,8 @@ def commit_dataset(
     faults = _placed_faults(plan, readers, results)
     _check_rows(options, num_rows, num_rejected, faults)
     schema = _described(plan.schema, results)
+    if options.schema_uri:
+        check_categories_follow(read_schema(options.schema_uri), schema, options)
     rejects = "".join(json.dumps(fault.to_json(), ensure_ascii=False) + "\n" for fault in faults)
     files = [file for result in results for file in result.files]
     shards = [shard for result in results for shard in result.shards]
@@ -62,6 +67,8 @@ def commit_dataset(
     _check_splits(options, dataset)
     files.append(put(store, REJECTS_NAME, rejects.encode()))
     files.append(put(store, SCHEMA_NAME, json.dumps(schema.to_json(), indent=1).encode()))
+    page = render(dataset, list(options.splits))
+    files.append(put(store, PAGE_NAME, page.encode()))
     writer = f"make_tfrecords on {socket.gethostname()}, process {os.getpid()}"
     commit_manifest(store, MANIFEST_NAME, files, manifest_body(dataset, writer=writer))
     return replace(dataset, files={file.name: file for file in sorted(files, key=lambda f: f.name)})

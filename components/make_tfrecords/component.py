@@ -37,6 +37,7 @@ def make_tfrecords(
             "label": label,
             "output_uri": "{data_uri}",
             "reuse_uri": "{shared_uri}",
+            "html": statistics.path,
         },
         artifact_uri=dataset.uri,
         storage_root=storage_root,

@@ -10,6 +10,7 @@ from pathlib import Path
 from components.contracts.dataset import MANIFEST_NAME, Dataset, open_dataset
 from components.contracts.errors import RetryableError
 from components.make_tfrecords.commit import commit_dataset
+from components.make_tfrecords.enforce import as_plan, check_columns_follow, read_schema
 from components.make_tfrecords.infer import merged
 from components.make_tfrecords.inputs import Inputs, open_readers, recognize
 from components.make_tfrecords.options import ConvertOptions
@@ -65,7 +66,8 @@ def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = ""
 def _inputs(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
     """Local files of one format, and the fingerprint of the conversion."""
     sources = find_sources(options, folder)
-    fingerprint = fingerprint_of(sources, options, None)
+    previous = read_schema(options.schema_uri) if options.schema_uri else None
+    fingerprint = fingerprint_of(sources, options, previous)
     files = [file for source in sources for file in materialize(source, folder, options.encoding)]
     return recognize(files, options), fingerprint
 
@@ -122,7 +124,11 @@ def make_plan(
     """Decide parts and schema, from a sample of the rows or from all. Raises InputError."""
     readers = open_readers(inputs, options)
     parts = plan_parts(readers, inputs.sizes, options.num_shards)
-    evidence = merged(workers.gather(parts, sampled=sampled))
+    evidence = merged(workers.gather(parts, sampled=sampled), optional=inputs.format == "jsonl")
+    if options.schema_uri:
+        previous = read_schema(options.schema_uri)
+        check_columns_follow(previous, evidence, options)
+        return Plan(fingerprint=fingerprint, schema=as_plan(previous), parts=parts, strict=True)
     schema = build_schema(evidence, options)
     return Plan(fingerprint=fingerprint, schema=schema, parts=parts, strict=not sampled)
 

@@ -69,7 +69,7 @@ def make_encoder(features: Sequence[Feature], options: ConvertOptions) -> RowEnc
     """The encoder that the options ask for; the compiled one where it applies if they leave it open.
 
     Args:
-        features: of all columns, ordered by name.
+        features: of all columns, in the schema's order.
         options: layout, splits and choice of the encoder.
     """
     if options.encoder == "plain" or not all(map(_is_compiled_kind, features)):

@@ -21,7 +21,7 @@ _KINDS = {
     "image": kernels.BYTES,
 }
 # Bytes of an entry beside its key and its values, at most.
-_ENTRY_BYTES = 32
+_ENTRY_BYTES = kernels.MAX_PREFIX_BYTES + kernels.SLACK_BYTES
 
 
 class CompiledEncoder:
@@ -30,12 +30,10 @@ class CompiledEncoder:
     def __init__(self, features: Sequence[Feature], options: ConvertOptions) -> None:
         self._order, names = _grouped(features, packed=options.layout == "packed")
         self._features = [features[index] for index in self._order]
-        self._keys = [b"\x0a" + varint(len(key)) + key for key in (n.encode() for n, _ in names)]
-        self._key_buffer = np.frombuffer(
-            b"".join(key + bytes(8) for key in self._keys), np.uint8
-        ).copy()
+        self._heads = [_head(name) for name, _ in names]
+        self._head_buffer = np.frombuffer(b"".join(map(_padded, self._heads)), np.uint8).copy()
+        self._members = np.zeros((len(features), kernels.FIELDS), np.int64)
         self._entries = self._entry_table(names)
-        self._members = np.zeros((9, len(features)), np.int64)
         self._fills = [_fill_of(feature) for feature in self._features]
         self._describe_features()
         self._bounds = thresholds(options.splits.values())
@@ -49,15 +47,15 @@ class CompiledEncoder:
         """See RowEncoder."""
         num_rows = len(columns[0])
         arrays = [columns[index] for index in self._order]
-        for member, array in enumerate(arrays):
-            self._describe(member, array)
+        for record, array in zip(self._members, arrays, strict=True):
+            self._describe(record, array)
         self._make_room(self._bound(arrays))
         lengths = np.empty((len(self._buffers), num_rows), np.int64)
         splits = np.empty(num_rows, np.uint8)
         written = kernels.encode_rows(
             num_rows,
-            self._entries,
-            self._members,
+            self._entries.ctypes.data,
+            len(self._entries),
             self._no_groups if group_crcs is None else group_crcs.astype(np.uint64),
             self._bounds,
             self._seed,
@@ -73,64 +71,58 @@ class CompiledEncoder:
         )
 
     def _entry_table(self, names: Sequence[tuple[str, int]]) -> npt.NDArray[np.int64]:
-        table = np.zeros((5, len(names)), np.int64)
-        member, position = 0, self._key_buffer.ctypes.data
-        for entry, (name, num_members) in enumerate(names):
-            table[kernels.KEY, entry] = position
-            table[kernels.KEY_SIZE, entry] = len(self._keys[entry])
-            table[kernels.FIRST_MEMBER, entry] = member
-            table[kernels.LAST_MEMBER, entry] = member + num_members
-            table[kernels.OMITS_MISSING, entry] = name == self._features[member].name
-            position += len(self._keys[entry]) + 8
+        table = np.zeros((len(names), kernels.FIELDS), np.int64)
+        member, position = 0, self._head_buffer.ctypes.data
+        for record, head, (name, num_members) in zip(table, self._heads, names, strict=True):
+            record[kernels.HEAD] = position
+            record[kernels.HEAD_SIZE] = len(head)
+            record[kernels.MEMBERS] = self._members[member].ctypes.data
+            record[kernels.NUM_MEMBERS] = num_members
+            record[kernels.OMITS_MISSING] = name == self._features[member].name
+            position += len(_padded(head))
             member += num_members
         return table
 
     def _describe_features(self) -> None:
-        for member, feature in enumerate(self._features):
+        for record, feature, fill in zip(self._members, self._features, self._fills, strict=True):
             is_list = feature.shape and feature.kind != "image"
-            self._members[kernels.KIND, member] = _KINDS[feature.kind]
-            self._members[kernels.WIDTH, member] = feature.shape[0] if is_list else 0
-            fill = self._fills[member]
+            record[kernels.KIND] = _KINDS[feature.kind]
+            record[kernels.WIDTH] = feature.shape[0] if is_list else 0
             if isinstance(fill, int):
-                self._members[kernels.FILL, member] = fill
+                record[kernels.FILL] = fill
             else:
-                self._members[kernels.FILL, member] = fill.ctypes.data
-                self._members[kernels.FILL_SIZE, member] = len(fill) - kernels.SLACK_BYTES
+                record[kernels.FILL] = fill.ctypes.data
+                record[kernels.FILL_SIZE] = len(fill) - kernels.SLACK_BYTES
 
-    def _describe(self, member: int, array: pa.Array) -> None:
-        table, offset = self._members, array.offset
-        buffers = array.buffers()
+    @staticmethod
+    def _describe(record: npt.NDArray[np.int64], array: pa.Array) -> None:
+        buffers, offset = array.buffers(), array.offset
         has_missing = array.null_count > 0 and buffers[0] is not None
-        table[kernels.VALIDITY, member] = buffers[0].address if has_missing else 0
-        table[kernels.VALIDITY_OFFSET, member] = offset
-        width = 4 if table[kernels.KIND, member] == kernels.FLOAT else 8
+        record[kernels.VALIDITY] = buffers[0].address if has_missing else 0
+        record[kernels.VALIDITY_OFFSET] = offset
+        width = 4 if record[kernels.KIND] == kernels.FLOAT else 8
         if pa.types.is_list(array.type):
-            table[kernels.OFFSETS, member] = buffers[1].address + 4 * offset
             values = array.values
-            data = values.buffers()[1]
-            table[kernels.DATA, member] = (data.address if data else 0) + width * values.offset
-        elif table[kernels.KIND, member] == kernels.BYTES:
-            table[kernels.OFFSETS, member] = buffers[1].address + 4 * offset
-            table[kernels.DATA, member] = buffers[2].address if buffers[2] else 0
-            table[kernels.DATA_END, member] = (
-                buffers[2].address + buffers[2].size if buffers[2] else 0
-            )
+            record[kernels.OFFSETS] = buffers[1].address + 4 * offset
+            record[kernels.DATA] = _address(values.buffers()[1]) + width * values.offset
+        elif record[kernels.KIND] == kernels.BYTES:
+            record[kernels.OFFSETS] = buffers[1].address + 4 * offset
+            record[kernels.DATA] = _address(buffers[2])
+            record[kernels.DATA_END] = _address(buffers[2]) + (buffers[2].size if buffers[2] else 0)
         else:
-            table[kernels.DATA, member] = buffers[1].address + width * offset
+            record[kernels.DATA] = _address(buffers[1]) + width * offset
 
     def _bound(self, arrays: Sequence[pa.Array]) -> int:
         """Bytes that the records of the batch have at most."""
         num_rows = len(arrays[0])
-        row = kernels.FRAME_BYTES + 8 + sum(_ENTRY_BYTES + len(key) for key in self._keys)
+        row = kernels.FRAME_BYTES + 8 + sum(_ENTRY_BYTES + len(head) for head in self._heads)
         total = num_rows * row + kernels.SLACK_BYTES
-        for member, array in enumerate(arrays):
-            width = int(self._members[kernels.WIDTH, member])
+        for record, array in zip(self._members, arrays, strict=True):
+            width = int(record[kernels.WIDTH])
             if width < 0:
                 total += 10 * len(array.flatten())
-            elif self._members[kernels.KIND, member] == kernels.BYTES:
-                total += array.nbytes + num_rows * (
-                    8 + int(self._members[kernels.FILL_SIZE, member])
-                )
+            elif record[kernels.KIND] == kernels.BYTES:
+                total += array.nbytes + num_rows * int(record[kernels.FILL_SIZE])
             else:
                 total += 10 * num_rows * max(width, 1)
         return total
@@ -138,6 +130,21 @@ class CompiledEncoder:
     def _make_room(self, size: int) -> None:
         if len(self._buffers[0]) < size:
             self._buffers = [np.empty(size, np.uint8) for _ in self._buffers]
+
+
+def _head(name: str) -> bytes:
+    """The bytes of an entry up to its name's end, its length left 0."""
+    data = name.encode()
+    return b"\x0a\x00\x0a" + varint(len(data)) + data
+
+
+def _padded(head: bytes) -> bytes:
+    """Room for a word to be read at any multiple of a word's size."""
+    return head + bytes(8 + -len(head) % 8)
+
+
+def _address(buffer: pa.Buffer | None) -> int:
+    return buffer.address if buffer else 0
 
 
 def _grouped(

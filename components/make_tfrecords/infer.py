@@ -12,7 +12,7 @@ from components.make_tfrecords.images import ImageEvidence
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.readers.base import Rows
 from components.make_tfrecords.readers.text import converted
-from components.make_tfrecords.treatment import is_list, is_text, unified
+from components.make_tfrecords.treatment import is_list, is_text, plain, unified
 
 # Tried in this order: the first that all values of a text column have is its type.
 TEXT_TYPES: tuple[pa.DataType, ...] = (
@@ -46,6 +46,7 @@ class Evidence:
 
     Attributes:
         name: of the column.
+        place: where its type was seen first, for messages.
         type: the column's type in a typed source; None for text.
         candidates: of text: types that all values seen so far have.
         sentinels: of the candidates for a missing value, those that a row has.
@@ -58,6 +59,7 @@ class Evidence:
     """
 
     name: str
+    place: str = ""
     type: pa.DataType | None = None
     candidates: list[pa.DataType] = field(default_factory=lambda: list(TEXT_TYPES))
     sentinels: set[int | str] = field(default_factory=set)
@@ -72,7 +74,7 @@ class Evidence:
     def inferred(self) -> pa.DataType:
         """The type to read the column as."""
         if self.type is not None:
-            return pa.string() if pa.types.is_null(self.type) else self.type
+            return pa.string() if pa.types.is_null(self.type) else plain(self.type)
         first = self.candidates[0]
         if not self.has_value or (pa.types.is_floating(first) and not self.has_fraction):
             return pa.string()
@@ -110,9 +112,9 @@ class Evidence:
         if pa.float64() in self.candidates and pa.int64() not in self.candidates:
             self._note_numbers(words, options)
 
-    def add_typed(self, array: pa.Array, source: str) -> None:
+    def add_typed(self, array: pa.Array, place: str) -> None:
         """Take in an array of a typed source. Raises InputError where types conflict."""
-        self.type = unified(self.type, array.type, self.name, source)
+        self._unify(array.type, place)
         self.has_value |= array.null_count < len(array)
         if is_list(array.type):
             lengths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
@@ -122,8 +124,8 @@ class Evidence:
             array = pc.cast(array, array.type.value_type)
         if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
             self._note_sentinels(pc.unique(pc.cast(array, pa.int64())))
-        elif is_text(array.type) and not pa.types.is_binary(array.type):
-            self._note_sentinels(pc.unique(pc.cast(array, pa.string())))
+        elif is_text(array.type):
+            self._note_sentinels(pc.unique(pc.cast(array, pa.binary())))
 
     def count_labels(self, values: pa.Array) -> None:
         """Count the distinct values of the label column, as text."""
@@ -135,10 +137,10 @@ class Evidence:
             text = pair["values"].as_py()
             self.labels[text.decode("utf-8", "backslashreplace")] += pair["counts"].as_py()
 
-    def merge(self, other: "Evidence", source: str) -> None:
-        """Add what another part of the sources shows."""
-        if other.type is not None or self.type is not None:
-            self.type = unified(self.type, other.type, self.name, source)
+    def merge(self, other: "Evidence") -> None:
+        """Add what another part of the sources shows. Raises InputError where types conflict."""
+        if other.type is not None:
+            self._unify(other.type, other.place)
         self.candidates = [c for c in self.candidates if c in other.candidates]
         self.sentinels |= other.sentinels
         self.labels.update(other.labels)
@@ -150,13 +152,21 @@ class Evidence:
         self.has_big_integer |= other.has_big_integer
         self.has_fraction |= other.has_fraction
 
+    def _unify(self, other: pa.DataType, place: str) -> None:
+        if self.type is None or (pa.types.is_null(self.type) and not pa.types.is_null(other)):
+            self.place = place
+        self.type = unified(self.type, other, self.name, (self.place, place))
+
     def _note_sentinels(self, values: pa.Array) -> None:
-        for type_, sentinels in ((pa.int64(), INT_SENTINELS), (pa.string(), STRING_SENTINELS)):
-            if values.type == type_:
-                found = pc.is_in(pa.array(sentinels, type_), values).to_pylist()
-                self.sentinels.update(
-                    sentinel for sentinel, seen in zip(sentinels, found, strict=True) if seen
-                )
+        if pa.types.is_int64(values.type):
+            sentinels, candidates = INT_SENTINELS, pa.array(INT_SENTINELS, pa.int64())
+        elif is_text(values.type):
+            sentinels, values = STRING_SENTINELS, pc.cast(values, pa.binary())
+            candidates = pa.array([str(s).encode() for s in STRING_SENTINELS], pa.binary())
+        else:
+            return
+        found = pc.is_in(candidates, values).to_pylist()
+        self.sentinels.update(s for s, is_found in zip(sentinels, found, strict=True) if is_found)
 
     def _note_numbers(self, words: pa.Array, options: ConvertOptions) -> None:
         tokens = [token.encode() for token in options.tokens_of(self.name, is_text=False)]
@@ -181,30 +191,35 @@ def gather(
             elif batch.is_text:
                 column.add_text(array, options)
             else:
-                column.add_typed(array, source)
+                column.add_typed(array, batch.places.get(name, source))
             if name == options.label:
                 column.count_labels(array)
 
 
-def merged(parts: Sequence[tuple[str, dict[str, Evidence]]]) -> dict[str, Evidence]:
+def merged(
+    parts: Sequence[tuple[str, dict[str, Evidence]]], *, optional: bool
+) -> dict[str, Evidence]:
     """Evidence of all parts of the sources, given with a name for messages.
 
+    Args:
+        parts: name and evidence, in order.
+        optional: whether a part may lack columns that others have.
+
     Raises:
-        InputError: the parts have other columns.
+        InputError: types conflict, or a part has other columns.
     """
     total: dict[str, Evidence] = {}
     for source, evidence in parts:
-        if total and set(total) != set(evidence):
-            extra = sorted(set(evidence) - set(total))
-            lacking = sorted(set(total) - set(evidence))
+        if total and not optional and set(total) != set(evidence):
+            extra, lacking = set(evidence) - set(total), set(total) - set(evidence)
             raise InputError(
-                f"{source} has other columns than the sources before it: "
-                f"{'more: ' + str(extra) if extra else ''}{'fewer: ' + str(lacking) if lacking else ''}. "
-                "Convert them apart, or drop what is not in all of them"
+                f"the columns of {source} are not those of the sources before it: it has "
+                f"{sorted(extra) or 'none'} beside them and lacks {sorted(lacking) or 'none'}. "
+                "Convert them apart, or give all of them the same columns"
             )
         for name, column in evidence.items():
             if name in total:
-                total[name].merge(column, source)
+                total[name].merge(column)
             else:
                 total[name] = column
     return total

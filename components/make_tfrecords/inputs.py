@@ -10,7 +10,10 @@ from components.make_tfrecords.images import is_image
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.readers.base import Reader
 from components.make_tfrecords.readers.csv import CsvReader
+from components.make_tfrecords.readers.image_columns import ImageColumnReader
 from components.make_tfrecords.readers.image_folders import ImageFolderReader
+from components.make_tfrecords.readers.json_lines import JsonLinesReader
+from components.make_tfrecords.readers.parquet import ParquetReader
 from components.make_tfrecords.sources import LocalFile
 
 Format = Literal["csv", "jsonl", "parquet", "images"]
@@ -59,7 +62,21 @@ def open_readers(inputs: Inputs, options: ConvertOptions) -> list[Reader]:
     """One reader a table, or one for all images. Raises InputError for a broken file."""
     if inputs.format == "images":
         return [ImageFolderReader("images", inputs.files)]
-    return [CsvReader(file.name, file.path, options) for file in inputs.files]
+    readers = [_open_table(inputs.format, file, options) for file in inputs.files]
+    if not options.image_column:
+        return readers
+    return [
+        ImageColumnReader(reader, options.image_column, file.path.parent)
+        for reader, file in zip(readers, inputs.files, strict=True)
+    ]
+
+
+def _open_table(found: Format, file: LocalFile, options: ConvertOptions) -> Reader:
+    if found == "parquet":
+        return ParquetReader(file.name, file.path)
+    if found == "jsonl":
+        return JsonLinesReader(file.name, file.path, options)
+    return CsvReader(file.name, file.path, options)
 
 
 def _inputs(found: Format, kept: Sequence[LocalFile], files: Sequence[LocalFile]) -> Inputs:

@@ -1,11 +1,13 @@
 """The compiled pass over Arrow buffers: Example wire format, TFRecord framing, CRC32C and split, row by row.
 
-Every value of a map entry has this form, with lengths as varints:
+Every entry of the map of features has this form, with lengths as varints:
 
     0A <entry> 0A <name> name 12 <feature> TAG <list> body
 
 where TAG 1A is an Int64List (body: 0A <size> varints), 12 a FloatList (body: 0A <size> floats) and 0A a BytesList
 (body: 0A <size> bytes, for each value). See `encode_plain` for the same in plain Python.
+
+The kernel reads two tables of int64 by address: one record an entry, one record a column ("member") of it.
 """
 
 from typing import Any
@@ -17,10 +19,12 @@ from components.make_tfrecords.machine import (
     copy_memory,
     crc32c,
     load_i32,
+    load_i64,
     load_u8,
     load_u32,
     load_u64,
     move_memory,
+    num_bits,
     store_u8,
     store_u32,
     store_u64,
@@ -30,28 +34,40 @@ INT64, FLOAT, BYTES = 0, 1, 2
 FRAME_HEAD_BYTES, FRAME_BYTES = 12, 16
 # Stores are done by whole words, which may reach this far beyond what they mean to write.
 SLACK_BYTES = 32
+# Tags and lengths of an entry beside its key and its body, and what a store may reach beyond them.
+MAX_PREFIX_BYTES = 64
 
-# Rows of the table that describes a column ("member") to the kernel.
+# Fields of the record of a column.
 KIND, WIDTH, DATA, OFFSETS, DATA_END, VALIDITY, VALIDITY_OFFSET, FILL, FILL_SIZE = range(9)
-# Rows of the table that describes a map entry: its key's bytes and its members.
-KEY, KEY_SIZE, FIRST_MEMBER, LAST_MEMBER, OMITS_MISSING = range(5)
+# Fields of the record of an entry: the bytes from its tag to its name's end, and its members.
+HEAD, HEAD_SIZE, MEMBERS, NUM_MEMBERS, OMITS_MISSING = range(5)
+FIELDS, RECORD_BYTES = 16, 128
 
-Table = np.ndarray[Any, Any]
+_WORD = 8
+_HIGH_BITS = np.uint64(0x8080808080808080)
+
+Array = np.ndarray[Any, Any]
 
 
 @compiled
 def varint_size(value: int) -> int:
     """Bytes of the varint of an unsigned value."""
-    size = 1
-    while value >= np.uint64(128):
-        value >>= np.uint64(7)
-        size += 1
-    return size
+    return (num_bits(value) * 9 + 64) >> 6
 
 
 @compiled
 def store_varint(address: int, value: int) -> int:
-    """Write the varint of an unsigned value; return the address past it."""
+    """Write the varint of an unsigned value, by a whole word; return the address past it."""
+    bits = num_bits(value)
+    if bits <= 56:
+        word = np.uint64(0)
+        for group in range(8):
+            shift = np.uint64(7 * group)
+            word |= ((value >> shift) & np.uint64(127)) << np.uint64(8 * group)
+        size = (bits * 9 + 64) >> 6
+        word |= _HIGH_BITS & ((np.uint64(1) << np.uint64(8 * (size - 1))) - np.uint64(1))
+        store_u64(address, word)
+        return address + size
     while value >= np.uint64(128):
         store_u8(address, (value & np.uint64(127)) | np.uint64(128))
         value >>= np.uint64(7)
@@ -65,147 +81,115 @@ def copy_short(target: int, source: int, size: int, source_end: int) -> None:
     """Copy by words where the source allows to read them whole."""
     if size <= 16 and source + 16 <= source_end:
         store_u64(target, load_u64(source))
-        if size > 8:
-            store_u64(target + 8, load_u64(source + 8))
+        store_u64(target + 8, load_u64(source + 8))
     else:
         copy_memory(target, source, size)
 
 
 @compiled
-def is_valid(members: Table, member: int, row: int) -> bool:
+def is_valid(member: int, row: int) -> bool:
     """Whether a row of a column has a value."""
-    bits = members[VALIDITY, member]
+    bits = load_i64(member + _WORD * VALIDITY)
     if bits == 0:
         return True
-    position = row + members[VALIDITY_OFFSET, member]
+    position = row + load_i64(member + _WORD * VALIDITY_OFFSET)
     return (load_u8(bits + (position >> 3)) >> np.uint64(position & 7)) & np.uint64(1) != 0
 
 
 @compiled
-def elements_of(members: Table, member: int, row: int, valid: bool) -> tuple[int, int]:
-    """First element and number of elements of a row of a column."""
-    width = members[WIDTH, member]
-    if width == 0:
-        return row, 1
-    if not valid:
-        return 0, max(width, 0)
-    offsets = members[OFFSETS, member] + 4 * row
+def range_of(member: int, row: int) -> tuple[int, int]:
+    """Start and size of a row's bytes or list, in elements of the column's data."""
+    offsets = load_i64(member + _WORD * OFFSETS) + 4 * row
     first = load_i32(offsets)
     return first, load_i32(offsets + 4) - first
 
 
 @compiled
-def body_size(members: Table, member: int, row: int) -> int:
-    """Bytes that a column adds to the body of its entry, without the size in front of a packed list."""
-    valid = is_valid(members, member, row)
-    first, count = elements_of(members, member, row, valid)
-    kind = members[KIND, member]
-    if kind == FLOAT:
-        return 4 * count
-    if kind == BYTES:
-        size = members[FILL_SIZE, member]
-        if valid:
-            offsets = members[OFFSETS, member] + 4 * row
-            size = load_i32(offsets + 4) - load_i32(offsets)
-        return 1 + varint_size(np.uint64(size)) + size
+def elements_of(member: int, row: int, valid: bool) -> tuple[int, int]:
+    """First element and number of elements of a row of a column."""
+    width = load_i64(member + _WORD * WIDTH)
+    if width == 0:
+        return row, 1
     if not valid:
-        return count * varint_size(np.uint64(members[FILL, member]))
-    size = 0
-    for index in range(first, first + count):
-        size += varint_size(load_u64(members[DATA, member] + 8 * index))
-    return size
+        return 0, max(width, 0)
+    return range_of(member, row)
 
 
 @compiled
-def store_body(address: int, members: Table, member: int, row: int) -> int:
+def store_body(address: int, member: int, row: int) -> int:
     """Write what a column adds to the body of its entry; return the address past it."""
-    valid = is_valid(members, member, row)
-    first, count = elements_of(members, member, row, valid)
-    kind = members[KIND, member]
-    data, fill = members[DATA, member], members[FILL, member]
-    if kind == FLOAT:
-        for index in range(first, first + count):
-            store_u32(address, load_u32(data + 4 * index) if valid else np.uint64(fill))
-            address += 4
-    elif kind == INT64:
-        for index in range(first, first + count):
-            address = store_varint(
-                address, load_u64(data + 8 * index) if valid else np.uint64(fill)
-            )
-    else:
-        source, size = fill, members[FILL_SIZE, member]
-        if valid:
-            offsets = members[OFFSETS, member] + 4 * row
-            source = data + load_i32(offsets)
-            size = load_i32(offsets + 4) - load_i32(offsets)
+    valid = is_valid(member, row)
+    kind = load_i64(member + _WORD * KIND)
+    data, fill = load_i64(member + _WORD * DATA), load_i64(member + _WORD * FILL)
+    if kind == BYTES:
+        first, size = range_of(member, row) if valid else (0, load_i64(member + _WORD * FILL_SIZE))
+        source = data + first if valid else fill
         store_u8(address, np.uint64(0x0A))
         address = store_varint(address + 1, np.uint64(size))
-        copy_short(address, source, size, members[DATA_END, member])
-        address += size
+        copy_short(address, source, size, load_i64(member + _WORD * DATA_END) if valid else 0)
+        return address + size
+    first, count = elements_of(member, row, valid)
+    for index in range(first, first + count):
+        if kind == FLOAT:
+            store_u32(address, load_u32(data + 4 * index) if valid else np.uint64(fill))
+            address += 4
+        else:
+            value = load_u64(data + 8 * index) if valid else np.uint64(fill)
+            address = store_varint(address, value)
     return address
 
 
 @compiled
-def store_scalar(
-    address: int, key: int, key_size: int, members: Table, member: int, row: int
-) -> int:
-    """Write the entry of one present scalar if all lengths in it are of one byte; else return 0."""
-    kind, data = members[KIND, member], members[DATA, member]
-    value, tag = np.uint64(0), np.uint64(0x0A)
-    source = np.int64(0)
+def store_scalar(address: int, entry: int, member: int, row: int) -> int:
+    """Write the entry of one present scalar if all its lengths are of one byte; else return 0."""
+    kind, data = load_i64(member + _WORD * KIND), load_i64(member + _WORD * DATA)
+    value, source = np.uint64(0), np.int64(0)
     if kind == INT64:
-        value, tag = load_u64(data + 8 * row), np.uint64(0x1A)
-        size = varint_size(value)
+        value = load_u64(data + 8 * row)
+        tag, size = np.uint64(0x1A), varint_size(value)
     elif kind == FLOAT:
-        value, tag, size = load_u32(data + 4 * row), np.uint64(0x12), 4
+        value = load_u32(data + 4 * row)
+        tag, size = np.uint64(0x12), 4
     else:
-        offsets = members[OFFSETS, member] + 4 * row
-        source = data + load_i32(offsets)
-        size = load_i32(offsets + 4) - load_i32(offsets)
-    entry_size = key_size + 6 + size
+        first, size = range_of(member, row)
+        source = data + first
+        tag = np.uint64(0x0A)
+    head, head_size = load_i64(entry + _WORD * HEAD), load_i64(entry + _WORD * HEAD_SIZE)
+    entry_size = head_size + 4 + size
     if entry_size >= 128:
         return 0
-    store_u8(address, np.uint64(0x0A))
-    store_u8(address + 1, np.uint64(entry_size))
-    for word in range(0, key_size, 8):
-        store_u64(address + 2 + word, load_u64(key + word))
-    address += 2 + key_size
+    store_u64(address, load_u64(head) | np.uint64(entry_size) << np.uint64(8))
+    for position in range(8, head_size, 8):
+        store_u64(address + position, load_u64(head + position))
+    address += head_size
     length = np.uint64(size)
-    head = (
-        np.uint64(0x12)
-        | (length + np.uint64(4)) << np.uint64(8)
-        | tag << np.uint64(16)
-        | (length + np.uint64(2)) << np.uint64(24)
-        | np.uint64(0x0A) << np.uint64(32)
-        | length << np.uint64(40)
-    )
-    store_u64(address, head)
+    word = (length + np.uint64(4)) << np.uint64(8) | (length + np.uint64(2)) << np.uint64(24)
+    word |= tag << np.uint64(16) | length << np.uint64(40) | np.uint64(0x0A00000012)
+    store_u64(address, word)
     address += 6
     if kind == INT64:
-        return store_varint(address, value)
-    if kind == FLOAT:
+        store_varint(address, value)
+    elif kind == FLOAT:
         store_u32(address, value)
     else:
-        copy_short(address, source, size, members[DATA_END, member])
+        copy_short(address, source, size, load_i64(member + _WORD * DATA_END))
     return address + size
 
 
 @compiled
-def store_entry(address: int, entries: Table, entry: int, members: Table, row: int) -> int:
-    """Write one entry of the map of features; return the address past it."""
-    first, last = entries[FIRST_MEMBER, entry], entries[LAST_MEMBER, entry]
-    key, key_size = entries[KEY, entry], entries[KEY_SIZE, entry]
-    if entries[OMITS_MISSING, entry]:
-        if not is_valid(members, first, row):
-            return address
-        if members[WIDTH, first] == 0:
-            end = store_scalar(address, key, key_size, members, first, row)
-            if end:
-                return end
-    size = 0
-    for member in range(first, last):
-        size += body_size(members, member, row)
-    kind = members[KIND, first]
+def store_entry(address: int, entry: int, row: int) -> int:
+    """Write an entry of any form; return the address past it."""
+    member = load_i64(entry + _WORD * MEMBERS)
+    last = member + RECORD_BYTES * load_i64(entry + _WORD * NUM_MEMBERS)
+    kind = load_i64(member + _WORD * KIND)
+    key, key_size = load_i64(entry + _WORD * HEAD) + 2, load_i64(entry + _WORD * HEAD_SIZE) - 2
+    # Its size is known when it is written: write it beyond its place, then move it there.
+    body = address + key_size + MAX_PREFIX_BYTES
+    end = body
+    while member < last:
+        end = store_body(end, member, row)
+        member += RECORD_BYTES
+    size = end - body
     is_packed = kind != BYTES and size > 0
     list_size = size + (1 + varint_size(np.uint64(size)) if is_packed else 0)
     feature_size = 1 + varint_size(np.uint64(list_size)) + list_size
@@ -222,8 +206,24 @@ def store_entry(address: int, entries: Table, entry: int, members: Table, row: i
     if is_packed:
         store_u8(address, np.uint64(0x0A))
         address = store_varint(address + 1, np.uint64(size))
-    for member in range(first, last):
-        address = store_body(address, members, member, row)
+    move_memory(address, body, size)
+    return address + size
+
+
+@compiled
+def store_features(address: int, entries: int, num_entries: int, row: int) -> int:
+    """Write all entries of a row; return the address past them."""
+    for entry in range(entries, entries + RECORD_BYTES * num_entries, RECORD_BYTES):
+        if load_i64(entry + _WORD * OMITS_MISSING):
+            member = load_i64(entry + _WORD * MEMBERS)
+            if not is_valid(member, row):
+                continue
+            if load_i64(member + _WORD * WIDTH) == 0:
+                end = store_scalar(address, entry, member, row)
+                if end:
+                    address = end
+                    continue
+        address = store_entry(address, entry, row)
     return address
 
 
@@ -246,21 +246,21 @@ def mixed(crc: int, seed: int) -> int:
 @compiled
 def encode_rows(
     num_rows: int,
-    entries: Table,
-    members: Table,
-    group_crcs: Table,
-    bounds: Table,
+    entries: int,
+    num_entries: int,
+    group_crcs: Array,
+    bounds: Array,
     seed: int,
-    buffers: Table,
-    lengths: Table,
-    splits: Table,
-) -> Table:
+    buffers: Array,
+    lengths: Array,
+    splits: Array,
+) -> Array:
     """Encode rows and sort them into the buffers of their splits.
 
     Args:
         num_rows: rows in the batch.
-        entries: int64 [5, entries], see the names of its rows above.
-        members: int64 [9, members], likewise.
+        entries: address of the records of the entries.
+        num_entries: number of them.
         group_crcs: uint64 [rows], or empty if the record's own CRC decides its split.
         bounds: uint64 [splits - 1], see `split.thresholds`.
         seed: of the split, as `split.mixed` adds it.
@@ -272,22 +272,22 @@ def encode_rows(
         int64 [2, splits]: bytes and records written by split.
     """
     written = np.zeros((2, len(buffers)), np.int64)
-    length_width = 2
+    start = buffers[0]
+    size_width = 2
     for row in range(num_rows):
-        start = buffers[0] + written[0, 0]
-        body = start + FRAME_HEAD_BYTES + 1 + length_width
-        end = body
-        for entry in range(entries.shape[1]):
-            end = store_entry(end, entries, entry, members, row)
+        data = start + FRAME_HEAD_BYTES
+        body = data + 1 + size_width
+        end = store_features(body, entries, num_entries, row)
         size = np.uint64(end - body)
-        if varint_size(size) != length_width:
-            shift = varint_size(size) - length_width
+        shift = varint_size(size) - size_width
+        if shift:
             move_memory(body + shift, body, end - body)
             end += shift
-            length_width += shift
-        data = start + FRAME_HEAD_BYTES
+            size_width += shift
+        following = load_u64(data + 1 + size_width)  # the next store may reach into it
         store_u8(data, np.uint64(0x0A))
         store_varint(data + 1, size)
+        store_u64(data + 1 + size_width, following)
         crc = crc32c(np.uint64(0), data, end - data)
         store_u64(start, np.uint64(end - data))
         store_u32(start + 8, masked(crc32c(np.uint64(0), start, 8)))
@@ -297,10 +297,12 @@ def encode_rows(
         split = 0
         while split < len(bounds) and hashed >= bounds[split]:
             split += 1
-        if split:
-            copy_memory(buffers[split] + written[0, split], start, total)
         lengths[split, written[1, split]] = total
         splits[row] = split
+        if split:
+            copy_memory(buffers[split] + written[0, split], start, total)
+        else:
+            start += total
         written[0, split] += total
         written[1, split] += 1
     return written

@@ -50,9 +50,22 @@ load_u8 = _loader(8, types.uint64)
 load_i32 = _loader(32, types.int64)  # zero-extended: offsets are never negative
 load_u32 = _loader(32, types.uint64)
 load_u64 = _loader(64, types.uint64)
+load_i64 = _loader(64, types.int64)
 store_u8 = _storer(8)
 store_u32 = _storer(32)
 store_u64 = _storer(64)
+
+
+@intrinsic
+def num_bits(typing_context, value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+    """Bits up to the highest one that is set; 1 for zero."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        one = ir.Constant(ir.IntType(64), 1)
+        leading = builder.ctlz(builder.or_(arguments[0], one), ir.Constant(ir.IntType(1), 1))
+        return builder.sub(ir.Constant(ir.IntType(64), 64), leading)
+
+    return types.int64(types.uint64), generate
 
 
 @intrinsic

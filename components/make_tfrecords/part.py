@@ -26,7 +26,7 @@ from components.make_tfrecords.readers.base import (
 from components.make_tfrecords.readers.text import convert_text
 from components.make_tfrecords.schema import reading_features
 from components.make_tfrecords.statistics import ColumnStatistics
-from components.make_tfrecords.treatment import canonical, type_named
+from components.make_tfrecords.treatment import canonical, is_text, type_named
 from components.make_tfrecords.write import ShardWriter
 from components.storage.base import Store
 from components.storage.commit import CommittedFile
@@ -98,8 +98,7 @@ class PartConverter:
         self._strict = plan.strict
         self._options = options
         self._reading = reading_features(plan.schema)
-        columns = (*plan.schema.features, plan.schema.label)
-        self._columns = sorted(columns, key=lambda feature: feature.name.encode())
+        self._columns = [*plan.schema.features, plan.schema.label]
         self._encoder = make_encoder(self._columns, options)
         self._writers = [
             ShardWriter(folder, split, index, len(plan.parts), options.compression)
@@ -156,7 +155,7 @@ class PartConverter:
             if array.null_count:
                 self._result.nullable.add(feature.name)
             statistics = self._result.statistics[feature.name]
-            statistics.add(feature, array.filter(in_first))
+            statistics.add(feature, array, encoded.splits)
             if feature.kind == "image":
                 for size in _SIZES:
                     values = rows.columns[feature.name + size].filter(in_first)
@@ -203,7 +202,7 @@ class PartConverter:
     def _treat_values(
         self, feature: Feature, array: pa.Array, columns: dict[str, pa.Array]
     ) -> Masks:
-        if pa.types.is_string(array.type) and feature.kind in ("int64", "float"):
+        if is_text(array.type) and feature.kind in ("int64", "float"):
             target = type_named(feature.source_type, feature.name)
             array, wrong = convert_text(pc.cast(array, pa.binary()), target, feature.missing_tokens)
             if wrong.any():
@@ -217,7 +216,7 @@ class PartConverter:
             infinite = pc.fill_null(pc.is_inf(stored), False)
             if pc.any(infinite).as_py():
                 yield infinite.to_numpy(zero_copy_only=False), "the label is not finite"
-        elif feature.kind in ("int64", "string") and feature.missing_value is not None:
+        elif feature.kind != "float" and feature.missing_value is not None:
             yield from self._treat_sentinel(feature, stored)
 
     def _treat_images(
@@ -266,7 +265,8 @@ class PartConverter:
 
     def _treat_sentinel(self, feature: Feature, array: pa.Array) -> Masks:
         values = array.flatten() if feature.shape else array
-        taken = pc.fill_null(pc.equal(values, pa.scalar(feature.missing_value, values.type)), False)
+        sentinel = pa.scalar(feature.missing_value).cast(values.type)
+        taken = pc.fill_null(pc.equal(values, sentinel), False)
         if not pc.any(taken).as_py():
             return
         if not self._strict:

@@ -24,7 +24,14 @@ LARGE_SHARD_BYTES = 64 << 20
 MANY_SHARDS = 64
 MAX_SHARDS = 4096
 # Options that say where and how fast, not what.
-_WITHOUT_EFFECT = ("source", "processes", "workspace", "encoder", "max_rejected_share")
+_WITHOUT_EFFECT = (
+    "source",
+    "processes",
+    "workspace",
+    "encoder",
+    "max_rejected_share",
+    "schema_uri",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

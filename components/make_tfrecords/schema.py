@@ -4,6 +4,7 @@ import difflib
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -64,6 +65,7 @@ def check_columns(names: Iterable[str], options: ConvertOptions) -> None:
         "drop": options.drop,
         "kinds": options.kinds,
         "column_missing_tokens": options.column_missing_tokens,
+        "image_column": [options.image_column] if options.image_column else [],
     }
     for option, columns in wanted.items():
         for column in columns:
@@ -74,19 +76,15 @@ def check_columns(names: Iterable[str], options: ConvertOptions) -> None:
 
 
 def reading_features(schema: Schema) -> dict[str, Feature]:
-    """What to read from a source by column: features, label (as text if it names classes) and group."""
+    """What to read from a source by column: features, label and group.
+
+    The label is asked for as text if it names classes; so is the group, of whatever type it is.
+    """
     wanted = {feature.name: feature for feature in schema.features}
     label = schema.label
-    if schema.classes:
-        label = Feature(
-            name=label.name,
-            kind="string",
-            source_type="string",
-            missing_tokens=label.missing_tokens,
-        )
-    wanted[label.name] = label
+    wanted[label.name] = replace(label, kind="string") if schema.classes else label
     if schema.group and schema.group not in wanted:
-        wanted[schema.group] = Feature(name=schema.group, kind="string", source_type="string")
+        wanted[schema.group] = Feature(name=schema.group, kind="string")
     return wanted
 
 
@@ -140,10 +138,10 @@ def _tokens(column: Evidence, source_type: pa.DataType, options: ConvertOptions)
 
 
 def _missing_value(kind: str, column: Evidence) -> float | int | str | None:
+    if column.shape == (-1,):
+        return None
     if kind == "float":
         return math.nan
-    if kind == "bytes" or column.shape == (-1,):
-        return None
     candidates = INT_SENTINELS if kind == "int64" else STRING_SENTINELS
     for candidate in candidates:
         if candidate not in column.sentinels:

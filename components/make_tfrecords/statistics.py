@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.contracts.dataset import Feature, Statistics
+from components.make_tfrecords import moments
 
 MAX_BINS = 64
 MAX_VOCABULARY = 10_000
@@ -31,19 +32,11 @@ class DyadicHistogram:
     first: int = 0
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def add(self, values: npt.NDArray[np.float64]) -> None:
-        """Count finite values, shape [n]."""
-        if not len(values):
-            return
-        self._cover(float(values.min()), float(values.max()))
-        bins = np.floor(np.ldexp(values, -self.exponent)) - self.first
-        self.counts += np.bincount(bins.astype(np.intp), minlength=len(self.counts))
-
     def merge(self, other: "DyadicHistogram") -> None:
         """Add the counts of another part."""
         if not len(other.counts):
             return
-        self._cover(*other._range(), exponent=other.exponent)
+        self.cover(*other._range(), exponent=other.exponent)
         for index in np.flatnonzero(other.counts):
             left = math.ldexp(other.first + int(index), other.exponent)
             self.counts[math.floor(math.ldexp(left, -self.exponent)) - self.first] += other.counts[
@@ -63,7 +56,8 @@ class DyadicHistogram:
             math.ldexp(self.first + int(seen[-1]), self.exponent),
         )
 
-    def _cover(self, low: float, high: float, exponent: int = -1074) -> None:
+    def cover(self, low: float, high: float, exponent: int = -1074) -> None:
+        """Have bins for values from `low` to `high`, of width 2**`exponent` at least."""
         if len(self.counts):
             known_low, known_high = self._range()
             low, high = min(low, known_low), max(high, known_high)
@@ -100,18 +94,29 @@ class ColumnStatistics:
         exponent = 0 if feature.kind == "int64" else -1074
         return cls(histogram=DyadicHistogram(exponent=exponent))
 
-    def add(self, feature: Feature, array: pa.Array) -> None:
-        """Take in rows of the first split: a canonical array of the feature."""
-        self.missing += array.null_count
+    def add(self, feature: Feature, array: pa.Array, splits: npt.NDArray[np.uint8]) -> None:
+        """Take in the rows of split 0 of a canonical array of the feature."""
         if feature.shape and feature.kind != "image":
-            array = array.flatten()
-        self.count += len(array) - array.null_count
+            self.missing += _num_missing(array, splits)
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            array, splits = array.flatten(), np.repeat(splits, lengths)
+            self._add(feature, array, splits)
+        else:
+            self.missing += self._add(feature, array, splits)
+
+    def _add(self, feature: Feature, array: pa.Array, splits: npt.NDArray[np.uint8]) -> int:
+        """Take in scalars; return the number of missing ones."""
         if feature.kind in ("int64", "float"):
-            self._add_numbers(array.drop_null().to_numpy(zero_copy_only=False).astype(np.float64))
-        elif feature.kind == "string":
-            for pair in pc.value_counts(array.drop_null()):
-                self.words[pair["values"].as_py()] += pair["counts"].as_py()
+            return self._add_numbers(array, splits)
+        chosen = array.filter(pa.array(splits == 0))
+        self.count += len(chosen) - chosen.null_count
+        if feature.kind == "string":
+            counted = pc.value_counts(chosen.drop_null())
+            words, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
+            for word, count in zip(words, counts, strict=True):
+                self.words[word] += count
             self._bound_words()
+        return int(chosen.null_count)
 
     def add_size(self, name: str, values: pa.Array) -> None:
         """Take in heights or widths of images before any resizing."""
@@ -174,15 +179,31 @@ class ColumnStatistics:
             }
         )
 
-    def _add_numbers(self, values: npt.NDArray[np.float64]) -> None:
-        values = values[np.isfinite(values)]
-        if not len(values):
-            return
-        mean = float(values.mean())
-        self._merge_moments(len(values), mean, float(np.square(values - mean).sum()))
-        self._widen(float(values.min()))
-        self._widen(float(values.max()))
-        self.histogram.add(values)
+    def _add_numbers(self, array: pa.Array, splits: npt.NDArray[np.uint8]) -> int:
+        dtype = np.int64 if pa.types.is_int64(array.type) else np.float32
+        bits, data = array.buffers()
+        values = np.frombuffer(data or b"", dtype)[array.offset :][: len(array)]
+        validity = np.frombuffer(bits if bits and array.null_count else b"", np.uint8)
+        count, missing, finite, mean, low, high = moments.summary(
+            values, validity, array.offset, splits
+        )
+        self.count += count
+        if finite:
+            self.histogram.cover(low, high)
+            squares = moments.spread(
+                values,
+                validity,
+                array.offset,
+                splits,
+                mean,
+                2.0**-self.histogram.exponent,
+                self.histogram.first,
+                self.histogram.counts,
+            )
+            self._merge_moments(finite, mean, squares)
+            self._widen(low)
+            self._widen(high)
+        return int(missing)
 
     def _merge_moments(self, count: int, mean: float, squares: float) -> None:
         """Chan, Golub, LeVeque (1979): mean and sum of squared deviations of a union."""
@@ -216,3 +237,9 @@ class ColumnStatistics:
             kept[word] = count
         self.num_dropped += len(self.words) - len(kept)
         self.words = kept
+
+
+def _num_missing(array: pa.Array, splits: npt.NDArray[np.uint8]) -> int:
+    if not array.null_count:
+        return 0
+    return int(np.count_nonzero(array.is_null().to_numpy(zero_copy_only=False) & (splits == 0)))

@@ -36,7 +36,7 @@ def kind_of(source: pa.DataType, column: str) -> Kind:
     """Kind of a source type, of its elements for lists. Raises InputError for a type without a treatment."""
     if is_list(source) and not is_list(source.value_type):
         return kind_of(source.value_type, column)
-    source = _plain(source)
+    source = plain(source)
     if pa.types.is_integer(source) or pa.types.is_boolean(source):
         return "int64"
     if pa.types.is_temporal(source) and not pa.types.is_interval(source):
@@ -49,13 +49,13 @@ def kind_of(source: pa.DataType, column: str) -> Kind:
         return "bytes"
     raise InputError(
         f"column {column!r} has the type {source}, which no Example can hold. "
-        f"Convert it in the source, or leave it out with drop={column}"
+        f"Convert it in the source, or leave it out with drop {column}"
     )
 
 
 def note_of(source: pa.DataType) -> str:
     """The documented treatment of values that change form, empty where they do not."""
-    source = _plain(source)
+    source = plain(source)
     if is_list(source):
         return note_of(source.value_type)
     if pa.types.is_boolean(source):
@@ -76,7 +76,7 @@ def note_of(source: pa.DataType) -> str:
 
 def is_text(source: pa.DataType | None) -> bool:
     """Whether missing values of this source type are marked by the tokens of strings."""
-    return source is None or _is_string(_plain(source)) or _is_binary(source)
+    return source is None or _is_string(plain(source)) or _is_binary(source)
 
 
 def type_named(name: str, column: str) -> pa.DataType:
@@ -108,7 +108,7 @@ def is_list(source: pa.DataType) -> bool:
 
 
 def unified(
-    one: pa.DataType | None, other: pa.DataType | None, column: str, source: str
+    one: pa.DataType | None, other: pa.DataType | None, column: str, places: tuple[str, str]
 ) -> pa.DataType | None:
     """The type of a column that has both types in different places; null gives way to any other.
 
@@ -120,21 +120,22 @@ def unified(
     if pa.types.is_null(one) or pa.types.is_null(other):
         return other if pa.types.is_null(one) else one
     if is_list(one) and is_list(other):
-        return pa.list_(unified(one.value_type, other.value_type, column, source))
+        return pa.list_(unified(one.value_type, other.value_type, column, places))
     if pa.types.is_integer(one) and pa.types.is_integer(other):
         return pa.uint64() if pa.uint64() in (one, other) else pa.int64()
     numbers = (pa.types.is_integer, pa.types.is_floating)
     if all(any(test(type_) for test in numbers) for type_ in (one, other)):
         return pa.float64()
-    if _is_string(_plain(one)) and _is_string(_plain(other)):
+    if _is_string(plain(one)) and _is_string(plain(other)):
         return pa.string()
     raise InputError(
-        f"column {column!r} is {other} in {source}, but {one} before. Give it one type in all "
-        f"sources, or leave it out with drop={column}"
+        f"column {column!r} is {other} at {places[1]}, but {one} at {places[0]}. Give it one type "
+        f"in all sources, or leave it out with drop {column}"
     )
 
 
-def _plain(source: pa.DataType) -> pa.DataType:
+def plain(source: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary or run-end encoded column."""
     has_values = pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source)
     return source.value_type if has_values else source
 

@@ -1,6 +1,5 @@
 """What every reader offers: rows in batches, and the rows that could not be read."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,7 +33,8 @@ class Fault:
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """A line of the reject file."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,7 @@ class Rows:
         faults: of the other rows, numbered likewise from 0.
         is_text: whether the columns are binary text that has no type yet.
         images: columns that hold encoded images.
+        places: by column, where its first value of the batch stands, for messages.
     """
 
     columns: dict[str, pa.Array]
@@ -65,6 +66,7 @@ class Rows:
     faults: list[Fault] = field(default_factory=list)
     is_text: bool = False
     images: tuple[str, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
 
     def without(self, bad: np.ndarray[Any, Any], faults: list[Fault]) -> "Rows":
         """The same rows but those where the mask `bad` is set, for the reasons in `faults`."""
@@ -77,6 +79,7 @@ class Rows:
             faults=[*self.faults, *faults],
             is_text=self.is_text,
             images=self.images,
+            places=self.places,
         )
 
 
@@ -94,10 +97,6 @@ class Reader(Protocol):
     @property
     def name(self) -> str:
         """Name of the source in messages."""
-
-    @property
-    def columns(self) -> Mapping[str, pa.DataType | None]:
-        """Columns in source order with their type; None where values are text without a type."""
 
     def source_of(self, row: int) -> str:
         """Name for messages of the file that holds row `row`, counted from 0 over the source."""

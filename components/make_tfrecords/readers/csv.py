@@ -42,10 +42,6 @@ class CsvReader:
         self._start, self._delimiter, self._names = _read_header(name, head, options.delimiter)
         self._quoted: bool | None = None
 
-    @property
-    def columns(self) -> Mapping[str, pa.DataType | None]:
-        return dict.fromkeys(self._names)
-
     def source_of(self, row: int) -> str:
         return self.name
 
@@ -114,7 +110,7 @@ class CsvReader:
         return rows
 
     def _read_typed(self, block: bytes, features: Mapping[str, Feature], strict: bool) -> Rows:
-        types = {name: type_named(f.source_type, name) for name, f in features.items()}
+        types = {name: _type_of(feature) for name, feature in features.items()}
         tokens = {
             features[name].missing_tokens for name, type_ in types.items() if not is_text(type_)
         }
@@ -206,6 +202,12 @@ class CsvReader:
     def _value_fault(self, row: int, column: str, value: Any, expected: pa.DataType) -> Fault:
         reason = f"is not of type {expected}" if not is_text(expected) else "is not valid UTF-8"
         return Fault(source=self.name, row=row, column=column, value=shown(value), reason=reason)
+
+
+def _type_of(feature: Feature) -> pa.DataType:
+    """What to read a column as; some columns of other types are wanted as text."""
+    is_wanted_as_text = feature.kind == "string"
+    return pa.string() if is_wanted_as_text else type_named(feature.source_type, feature.name)
 
 
 def _mark_missing(

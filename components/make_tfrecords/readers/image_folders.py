@@ -30,10 +30,6 @@ class ImageFolderReader:
                     "source: name the folder that holds the class folders"
                 )
 
-    @property
-    def columns(self) -> Mapping[str, pa.DataType | None]:
-        return {IMAGE: pa.binary(), LABEL: pa.string()}
-
     def source_of(self, row: int) -> str:
         return self._files[row].name
 
