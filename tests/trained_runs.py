@@ -234,9 +234,9 @@ def commit_run(
     hyperparameters = hyperparameters or {}
     keras.utils.set_random_seed(1)
     user = load_user_model(module)
+    preprocess = user.preprocessing(dataset.schema)
     with compute_policy(mixed_precision):
         model = user.build(dataset.schema, hyperparameters)
-        preprocess = user.preprocessing(dataset.schema)
     full_precision_outputs(model)
     steps = -(-dataset.splits["train"] // 64)
     training = batches(dataset, "train", preprocess).repeat()
