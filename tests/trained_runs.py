@@ -234,18 +234,22 @@ def commit_run(
     hyperparameters = hyperparameters or {}
     keras.utils.set_random_seed(1)
     user = load_user_model(module)
+    preprocess = user.preprocessing(dataset.schema)
     with compute_policy(mixed_precision):
         model = user.build(dataset.schema, hyperparameters)
-        preprocess = user.preprocessing(dataset.schema)
     full_precision_outputs(model)
-    model.fit(batches(dataset, "train", preprocess), epochs=epochs, verbose=0)
+    steps = -(-dataset.splits["train"] // 64)
+    training = batches(dataset, "train", preprocess).repeat()
+    model.fit(training, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
     if spoil is not None:
         spoil(model)
     metrics = {}
     if validated:
-        found = model.evaluate(batches(dataset, "eval", preprocess), verbose=0, return_dict=True)
+        validation = batches(dataset, "eval", preprocess)
+        count = -(-dataset.splits["eval"] // 64)
+        found = model.evaluate(validation, steps=count, verbose=0, return_dict=True)
         metrics = {f"val_{name}": float(value) for name, value in found.items()}
-    step = step or epochs * -(-dataset.splits["train"] // 64)
+    step = step or epochs * steps
     store = open_store(str(uri))
     run = TrainingRun(
         model_module=module,

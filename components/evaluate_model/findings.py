@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -224,7 +225,7 @@ class Findings:
             "model_module": run.model_module,
             "hyperparameters": dict(run.hyperparameters),
             "training_options": dict(run.options),
-            "evaluation_options": dataclasses.asdict(options),
+            "evaluation_options": _lists(dataclasses.asdict(options)),
             "versions": {
                 "training": dict(run.versions),
                 "evaluation": {name: importlib.metadata.version(name) for name in _VERSIONED},
@@ -237,7 +238,12 @@ def _training_summary(completion: Completion | None) -> dict[str, Any]:
         return {}
     summary = dataclasses.asdict(completion)
     summary["history"] = [_finite(record) for record in completion.history]
-    return summary
+    return dict(_lists(summary))
+
+
+def _lists(value: Any) -> Any:
+    """The value as JSON would give it back: lists in place of tuples."""
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
 def _finite(record: Mapping[str, float]) -> dict[str, float | None]:

@@ -30,7 +30,7 @@ from components.export_model.publish import (
     take_version,
 )
 from components.export_model.rows import parity_rows
-from components.export_model.signature import Served, save
+from components.export_model.signature import Served, raw_inputs, save
 from components.storage.base import Store
 from components.storage.commit import read_manifest
 from components.storage.open import open_store
@@ -96,6 +96,10 @@ def _publish(
             "version": claim.version,
             "task": report.task,
             "classes": list(report.classes),
+            "inputs": {
+                name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for name, spec in raw_inputs(dataset.schema).items()
+            },
             **lineage,
         }
         log.info("publishing version %d to %s", claim.version, root.uri)
