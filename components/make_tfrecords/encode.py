@@ -1,198 +1,84 @@
-"""Rows to records: the tf.train.Example wire format and TFRecord framing, written plainly.
+"""Rows to framed records, sorted by split: one task, two ways that write the same bytes."""
 
-This is the reference that the compiled encoder is tested against, and what runs where a compiled one does not
-apply. Features are ordered by name, as protobuf's deterministic serialization orders them.
-"""
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from components.contracts.dataset import PACKED_FEATURES, Feature, Layout
+from components.contracts.dataset import Feature
+from components.make_tfrecords.encode_plain import encode
+from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.split import split_of, thresholds
 
-_LIST_TAGS = {"bytes": b"\x0a", "float": b"\x12", "int64": b"\x1a"}
-_NO_ENTRY = b""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Encoded:
-    """Framed records.
+class Encoded(NamedTuple):
+    """Records of a batch.
 
     Attributes:
-        records: one after another.
-        lengths: bytes of every framed record, shape [rows].
-        crcs: CRC32C of every record's data, not masked, shape [rows].
+        records: by split: framed records one after another.
+        lengths: by split: bytes of every framed record.
+        splits: index of the split of every row, uint8 [rows].
     """
 
-    records: list[bytes]
-    lengths: npt.NDArray[np.int64]
-    crcs: npt.NDArray[np.uint32]
+    records: list[memoryview]
+    lengths: list[npt.NDArray[np.int64]]
+    splits: npt.NDArray[np.uint8]
 
 
-def encode(features: Sequence[Feature], columns: Sequence[pa.Array], layout: Layout) -> Encoded:
-    """Encode rows given as canonical arrays (see `treatment`), one for each feature."""
-    entries = (
-        _column_entries(features, columns)
-        if layout == "columns"
-        else _packed_entries(features, columns)
-    )
-    framed = []
-    crcs = np.empty(len(columns[0]), np.uint32)
-    for row, parts in enumerate(
-        zip(*(entries[name] for name in sorted(entries, key=str.encode)), strict=True)
-    ):
-        body = b"".join(parts)
-        data = b"\x0a" + varint(len(body)) + body
-        crcs[row] = google_crc32c.value(data)
-        framed.append(frame(data, int(crcs[row])))
-    return Encoded(records=framed, lengths=np.array([len(r) for r in framed], np.int64), crcs=crcs)
+class RowEncoder(Protocol):
+    """Encodes batches of the columns it was made for."""
+
+    def encode(
+        self, columns: Sequence[pa.Array], group_crcs: npt.NDArray[np.uint32] | None
+    ) -> Encoded:
+        """Encode canonical arrays, one a feature; what is returned is valid until the next call.
+
+        Args:
+            columns: of one length.
+            group_crcs: what decides the split of every row; None: the record's own CRC.
+        """
 
 
-def frame(data: bytes, crc: int) -> bytes:
-    """TFRecord framing: length, masked CRC of the length, data, masked CRC of the data."""
-    length = struct.pack("<Q", len(data))
-    return b"".join(
-        (
-            length,
-            struct.pack("<I", masked(google_crc32c.value(length))),
-            data,
-            struct.pack("<I", masked(crc)),
+class PlainEncoder:
+    """Every row through plain Python."""
+
+    def __init__(self, features: Sequence[Feature], options: ConvertOptions) -> None:
+        self._features = features
+        self._options = options
+        self._bounds = thresholds(options.splits.values())
+
+    def encode(
+        self, columns: Sequence[pa.Array], group_crcs: npt.NDArray[np.uint32] | None
+    ) -> Encoded:
+        """See RowEncoder."""
+        records, crcs = encode(self._features, columns, self._options.layout)
+        hashed = crcs if group_crcs is None else group_crcs
+        splits = split_of(hashed, self._bounds, self._options.seed).astype(np.uint8)
+        chosen = [np.flatnonzero(splits == index) for index in range(len(self._options.splits))]
+        lengths = np.array([len(record) for record in records], np.int64)
+        return Encoded(
+            [memoryview(b"".join([records[row] for row in rows])) for rows in chosen],
+            [lengths[rows] for rows in chosen],
+            splits,
         )
-    )
 
 
-def masked(crc: int) -> int:
-    """TFRecord's masking of a CRC32C (tensorflow/core/lib/hash/crc32c.h)."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+def make_encoder(features: Sequence[Feature], options: ConvertOptions) -> RowEncoder:
+    """The encoder that the options ask for; the compiled one where it applies if they leave it open.
+
+    Args:
+        features: of all columns, ordered by name.
+        options: layout, splits and choice of the encoder.
+    """
+    if options.encoder == "plain" or not all(map(_is_compiled_kind, features)):
+        return PlainEncoder(features, options)
+    from components.make_tfrecords.encode_compiled import CompiledEncoder
+
+    return CompiledEncoder(features, options)
 
 
-def varint(value: int) -> bytes:
-    """Base-128 encoding of an unsigned integer."""
-    if value < 0x80:
-        return bytes((value,))
-    parts = bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def _column_entries(
-    features: Sequence[Feature], columns: Sequence[pa.Array]
-) -> dict[str, list[bytes]]:
-    entries = {}
-    for feature, array in zip(features, columns, strict=True):
-        list_kind = _list_kind(feature)
-        body_of = _BODIES[list_kind]
-        key = _key(feature.name)
-        known: dict[Any, bytes] = {None: _NO_ENTRY}
-        rows = []
-        for value in _values(feature, array):
-            entry = known.get(value)
-            if entry is None:
-                items = value if feature.shape and feature.kind != "image" else (value,)
-                entry = _entry(key, list_kind, body_of(items))
-                if list_kind != "float":  # 0.0 and -0.0 are one key of a dictionary
-                    known[value] = entry
-            rows.append(entry)
-        entries[feature.name] = rows
-    return entries
-
-
-def _packed_entries(
-    features: Sequence[Feature], columns: Sequence[pa.Array]
-) -> dict[str, list[bytes]]:
-    groups: dict[str, list[tuple[Feature, pa.Array]]] = {}
-    others: list[tuple[Feature, pa.Array]] = []
-    for feature, array in zip(features, columns, strict=True):
-        if feature.kind == "image" or feature.shape == (-1,):
-            others.append((feature, array))
-        else:
-            groups.setdefault(PACKED_FEATURES[feature.kind], []).append((feature, array))
-    entries = _column_entries([f for f, _ in others], [a for _, a in others])
-    for name, members in groups.items():
-        list_kind = _list_kind(members[0][0])
-        key, body_of = _key(name), _BODIES[list_kind]
-        filled = [_filled(feature, array) for feature, array in members]
-        entries[name] = [
-            _entry(key, list_kind, body_of([item for items in row for item in items]))
-            for row in zip(*filled, strict=True)
-        ]
-    return entries
-
-
-def _filled(feature: Feature, array: pa.Array) -> list[tuple[Any, ...]]:
-    """Values of every row, the missing ones replaced."""
-    width = feature.shape[0] if feature.shape else 1
-    stand_in = feature.missing_value
-    if isinstance(stand_in, str):
-        stand_in = stand_in.encode()
-    rows = []
-    for value in _values(feature, array):
-        if value is None:
-            rows.append((stand_in,) * width)
-        else:
-            rows.append(value if feature.shape else (value,))
-    return rows
-
-
-def _values(feature: Feature, array: pa.Array) -> list[Any]:
-    """Python values: bytes for strings and bytes, tuples for lists."""
-    if feature.shape and feature.kind != "image":
-        return [
-            None if value is None else tuple(map(_as_bytes, value)) for value in array.to_pylist()
-        ]
-    if pa.types.is_string(array.type):
-        array = array.cast(pa.binary())
-    return array.to_pylist()
-
-
-def _as_bytes(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _list_kind(feature: Feature) -> str:
-    return feature.kind if feature.kind in ("int64", "float") else "bytes"
-
-
-def _key(name: str) -> bytes:
-    data = name.encode()
-    return b"\x0a" + varint(len(data)) + data
-
-
-def _entry(key: bytes, list_kind: str, body: bytes) -> bytes:
-    """One entry of the map Features.feature."""
-    values = _LIST_TAGS[list_kind] + varint(len(body)) + body
-    content = key + b"\x12" + varint(len(values)) + values
-    return b"\x0a" + varint(len(content)) + content
-
-
-def _int64_body(items: Sequence[int]) -> bytes:
-    if not items:
-        return b""
-    data = b"".join(varint(item & 0xFFFFFFFFFFFFFFFF) for item in items)
-    return b"\x0a" + varint(len(data)) + data
-
-
-def _float_body(items: Sequence[float]) -> bytes:
-    if not items:
-        return b""
-    return b"\x0a" + varint(4 * len(items)) + struct.pack(f"<{len(items)}f", *items)
-
-
-def _bytes_body(items: Sequence[bytes]) -> bytes:
-    return b"".join(b"\x0a" + varint(len(item)) + item for item in items)
-
-
-_BODIES: dict[str, Callable[[Any], bytes]] = {
-    "int64": _int64_body,
-    "float": _float_body,
-    "bytes": _bytes_body,
-}
+def _is_compiled_kind(feature: Feature) -> bool:
+    """Lists of strings are left to the plain encoder."""
+    return not feature.shape or feature.kind in ("int64", "float", "image")

@@ -1,16 +1,18 @@
 """From values to column types: what a column can be is what all of its values can be."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.contracts.errors import InputError
+from components.make_tfrecords.images import ImageEvidence
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.readers.base import Rows
-from components.make_tfrecords.readers.csv import converted
-from components.make_tfrecords.treatment import is_text
+from components.make_tfrecords.readers.text import converted
+from components.make_tfrecords.treatment import is_list, is_text, unified
 
 # Tried in this order: the first that all values of a text column have is its type.
 TEXT_TYPES: tuple[pa.DataType, ...] = (
@@ -27,8 +29,15 @@ TEXT_TYPES: tuple[pa.DataType, ...] = (
 
 MAX_CLASSES = 10_000
 NUM_SENTINELS = 16
-INT_SENTINELS = (-(2**63), 2**63 - 1, *(-(2**63) + i for i in range(1, NUM_SENTINELS)))
-STRING_SENTINELS = ("", *("\x00" * i + "missing" for i in range(1, NUM_SENTINELS)))
+INT_SENTINELS: tuple[int | str, ...] = (
+    -(2**63),
+    2**63 - 1,
+    *(-(2**63) + i for i in range(1, NUM_SENTINELS)),
+)
+STRING_SENTINELS: tuple[int | str, ...] = (
+    "",
+    *("\x00" * i + "missing" for i in range(1, NUM_SENTINELS)),
+)
 
 
 @dataclass(kw_only=True)
@@ -36,13 +45,16 @@ class Evidence:
     """What is known of a column's values.
 
     Attributes:
+        name: of the column.
         type: the column's type in a typed source; None for text.
-        candidates: types that all text values seen so far have.
+        candidates: of text: types that all values seen so far have.
         sentinels: of the candidates for a missing value, those that a row has.
         labels: distinct values with their counts, for the label column only.
+        list_lengths: up to two different lengths of lists.
+        images: for a column of images.
         has_value: whether any value was not missing.
-        has_big_integer: whether an integer beyond int64 was seen.
-        has_fraction: whether a number with a point or an exponent was seen.
+        has_big_integer: whether an integer beyond int64 was seen in text.
+        has_fraction: whether a number with a point or an exponent was seen in text.
     """
 
     name: str
@@ -50,6 +62,8 @@ class Evidence:
     candidates: list[pa.DataType] = field(default_factory=lambda: list(TEXT_TYPES))
     sentinels: set[int | str] = field(default_factory=set)
     labels: Counter[str] = field(default_factory=Counter)
+    list_lengths: set[int] = field(default_factory=set)
+    images: ImageEvidence | None = None
     has_value: bool = False
     has_big_integer: bool = False
     has_fraction: bool = False
@@ -58,7 +72,7 @@ class Evidence:
     def inferred(self) -> pa.DataType:
         """The type to read the column as."""
         if self.type is not None:
-            return self.type
+            return pa.string() if pa.types.is_null(self.type) else self.type
         first = self.candidates[0]
         if not self.has_value or (pa.types.is_floating(first) and not self.has_fraction):
             return pa.string()
@@ -66,12 +80,20 @@ class Evidence:
 
     @property
     def note(self) -> str:
-        """Why a text column is not of a narrower type, where that may surprise."""
+        """What may surprise in the inferred type."""
         if not self.has_value:
             return "no row has a value"
-        if self.has_big_integer and not self.has_fraction:
+        if self.type is None and self.has_big_integer and not self.has_fraction:
             return "integers beyond int64 kept as text"
         return ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a column that is no image."""
+        if self.type is None or not is_list(self.type):
+            return ()
+        lengths = self.list_lengths
+        return (next(iter(lengths)),) if len(lengths) == 1 and lengths != {0} else (-1,)
 
     def add_text(self, text: pa.Array, options: ConvertOptions) -> None:
         """Take in binary text."""
@@ -88,36 +110,101 @@ class Evidence:
         if pa.float64() in self.candidates and pa.int64() not in self.candidates:
             self._note_numbers(words, options)
 
+    def add_typed(self, array: pa.Array, source: str) -> None:
+        """Take in an array of a typed source. Raises InputError where types conflict."""
+        self.type = unified(self.type, array.type, self.name, source)
+        self.has_value |= array.null_count < len(array)
+        if is_list(array.type):
+            lengths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
+            self.list_lengths = set(sorted(self.list_lengths | set(lengths))[:2])
+            return
+        if pa.types.is_dictionary(array.type):
+            array = pc.cast(array, array.type.value_type)
+        if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
+            self._note_sentinels(pc.unique(pc.cast(array, pa.int64())))
+        elif is_text(array.type) and not pa.types.is_binary(array.type):
+            self._note_sentinels(pc.unique(pc.cast(array, pa.string())))
+
     def count_labels(self, values: pa.Array) -> None:
         """Count the distinct values of the label column, as text."""
+        if len(self.labels) > MAX_CLASSES:
+            return
+        if not pa.types.is_binary(values.type):
+            values = pc.cast(pc.cast(values.drop_null(), pa.string()), pa.binary())
         for pair in pc.value_counts(values):
             text = pair["values"].as_py()
             self.labels[text.decode("utf-8", "backslashreplace")] += pair["counts"].as_py()
+
+    def merge(self, other: "Evidence", source: str) -> None:
+        """Add what another part of the sources shows."""
+        if other.type is not None or self.type is not None:
+            self.type = unified(self.type, other.type, self.name, source)
+        self.candidates = [c for c in self.candidates if c in other.candidates]
+        self.sentinels |= other.sentinels
+        self.labels.update(other.labels)
+        self.list_lengths = set(sorted(self.list_lengths | other.list_lengths)[:2])
+        if other.images is not None:
+            self.images = self.images or ImageEvidence()
+            self.images.merge(other.images)
+        self.has_value |= other.has_value
+        self.has_big_integer |= other.has_big_integer
+        self.has_fraction |= other.has_fraction
 
     def _note_sentinels(self, values: pa.Array) -> None:
         for type_, sentinels in ((pa.int64(), INT_SENTINELS), (pa.string(), STRING_SENTINELS)):
             if values.type == type_:
                 found = pc.is_in(pa.array(sentinels, type_), values).to_pylist()
-                self.sentinels |= {s for s, seen in zip(sentinels, found, strict=True) if seen}
+                self.sentinels.update(
+                    sentinel for sentinel, seen in zip(sentinels, found, strict=True) if seen
+                )
 
     def _note_numbers(self, words: pa.Array, options: ConvertOptions) -> None:
-        tokens = pa.array(
-            [t.encode() for t in options.tokens_of(self.name, is_text=False)], pa.binary()
-        )
-        numbers = words.filter(pc.invert(pc.is_in(words, tokens)))
+        tokens = [token.encode() for token in options.tokens_of(self.name, is_text=False)]
+        numbers = words.filter(pc.invert(pc.is_in(words, pa.array(tokens, pa.binary()))))
         integers = pc.match_substring_regex(numbers, r"^[ \t]*[+-]?[0-9]+[ \t]*$")
         self.has_fraction |= not pc.all(integers).as_py() if len(numbers) else False
         self.has_big_integer |= converted(numbers.filter(integers), pa.int64(), ()) is None
 
 
 def gather(
-    rows: Iterable[Rows], evidence: dict[str, Evidence], options: ConvertOptions
-) -> dict[str, Evidence]:
-    """Add what batches of untyped rows show to the evidence by column."""
+    rows: Iterable[Rows], evidence: dict[str, Evidence], options: ConvertOptions, source: str
+) -> None:
+    """Add what batches of untyped rows of a source show to the evidence by column."""
     for batch in rows:
         for name, array in batch.columns.items():
             column = evidence.setdefault(name, Evidence(name=name))
-            column.add_text(array, options)
-            if name == options.label and len(column.labels) <= MAX_CLASSES:
+            if batch.images and name in batch.images:
+                column.type, column.has_value = pa.binary(), True
+                column.images = column.images or ImageEvidence()
+                for data in array:
+                    column.images.add(data.as_py())
+            elif batch.is_text:
+                column.add_text(array, options)
+            else:
+                column.add_typed(array, source)
+            if name == options.label:
                 column.count_labels(array)
-    return evidence
+
+
+def merged(parts: Sequence[tuple[str, dict[str, Evidence]]]) -> dict[str, Evidence]:
+    """Evidence of all parts of the sources, given with a name for messages.
+
+    Raises:
+        InputError: the parts have other columns.
+    """
+    total: dict[str, Evidence] = {}
+    for source, evidence in parts:
+        if total and set(total) != set(evidence):
+            extra = sorted(set(evidence) - set(total))
+            lacking = sorted(set(total) - set(evidence))
+            raise InputError(
+                f"{source} has other columns than the sources before it: "
+                f"{'more: ' + str(extra) if extra else ''}{'fewer: ' + str(lacking) if lacking else ''}. "
+                "Convert them apart, or drop what is not in all of them"
+            )
+        for name, column in evidence.items():
+            if name in total:
+                total[name].merge(column, source)
+            else:
+                total[name] = column
+    return total

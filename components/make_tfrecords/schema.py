@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from components.contracts.dataset import Feature, Schema, Task
 from components.contracts.errors import InputError
+from components.make_tfrecords.images import ImageEvidence
 from components.make_tfrecords.infer import (
     INT_SENTINELS,
     MAX_CLASSES,
@@ -16,6 +17,7 @@ from components.make_tfrecords.infer import (
     Evidence,
 )
 from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.readers.base import UndecidedError
 from components.make_tfrecords.treatment import is_text, kind_of, note_of, type_named
 
 # An integer label with more distinct values is a quantity, not a class, unless the task says so.
@@ -28,8 +30,8 @@ def build_schema(evidence: Mapping[str, Evidence], options: ConvertOptions) -> S
     """Decide every column's treatment.
 
     Raises:
-        InputError: a named column does not exist, a type has no treatment, the label has no usable
-            values.
+        InputError: a named column does not exist, or a type has no treatment.
+        UndecidedError: the label's values, or a column's, allow none.
     """
     check_columns(evidence, options)
     features = tuple(
@@ -98,28 +100,55 @@ def _unknown_column(option: str, column: str, known: list[str]) -> str:
 
 def _feature(column: Evidence, options: ConvertOptions) -> Feature:
     name = column.name
-    source_type = (
-        type_named(options.kinds[name], name) if name in options.kinds else column.inferred
-    )
+    if column.images is not None:
+        return _image_feature(column, column.images, options)
+    source_type = _source_type(column, options)
     kind = kind_of(source_type, name)
     return Feature(
         name=name,
         kind=kind,
+        shape=column.shape,
         source_type=str(source_type),
         missing_value=_missing_value(kind, column),
-        missing_tokens=options.tokens_of(name, is_text=is_text(source_type)),
+        missing_tokens=_tokens(column, source_type, options),
         note="; ".join(filter(None, (note_of(source_type), column.note))),
     )
+
+
+def _image_feature(column: Evidence, images: ImageEvidence, options: ConvertOptions) -> Feature:
+    depth = "uint16" if options.image_depth == 16 else "uint8"
+    return Feature(
+        name=column.name,
+        kind="image",
+        shape=images.shape(column.name, options),
+        source_type=f"image of {depth}",
+        note="PNG or JPEG; kept as found where it has this shape and depth, else stored as PNG",
+    )
+
+
+def _source_type(column: Evidence, options: ConvertOptions) -> pa.DataType:
+    if column.name in options.kinds:
+        return type_named(options.kinds[column.name], column.name)
+    return column.inferred
+
+
+def _tokens(column: Evidence, source_type: pa.DataType, options: ConvertOptions) -> tuple[str, ...]:
+    """Only text has tokens; typed sources have a null of their own."""
+    if column.type is not None:
+        return ()
+    return options.tokens_of(column.name, is_text=is_text(source_type))
 
 
 def _missing_value(kind: str, column: Evidence) -> float | int | str | None:
     if kind == "float":
         return math.nan
+    if kind == "bytes" or column.shape == (-1,):
+        return None
     candidates = INT_SENTINELS if kind == "int64" else STRING_SENTINELS
     for candidate in candidates:
         if candidate not in column.sentinels:
             return candidate
-    raise InputError(
+    raise UndecidedError(
         f"column {column.name!r}: its rows have all of the values {candidates[:3]}... that could "
         "stand for a missing one"
     )
@@ -130,28 +159,24 @@ def _task_and_classes(column: Evidence, options: ConvertOptions) -> tuple[Task, 
         task: Task = "binary" if len(options.classes) == 2 else "multiclass"
         _check_task(options.task, task, options.classes)
         return (task if options.task == "auto" else options.task), options.classes
-    source_type = (
-        type_named(options.kinds[column.name], column.name)
-        if column.name in options.kinds
-        else column.inferred
-    )
-    tokens = options.tokens_of(column.name, is_text=is_text(source_type))
+    source_type = _source_type(column, options)
+    tokens = _tokens(column, source_type, options)
     values = [value for value in column.labels if value not in tokens]
     if not values:
-        raise InputError(f"label {column.name!r} has no value in any row")
+        raise UndecidedError(f"label {column.name!r} has no value in any row")
     if options.task == "regression" or (
         options.task == "auto" and _is_quantity(source_type, values)
     ):
         return "regression", ()
     if len(values) > MAX_CLASSES:
-        raise InputError(
+        raise UndecidedError(
             f"label {column.name!r} has more than {MAX_CLASSES} distinct values: is the task a regression?"
         )
     if len(values) == 1:
-        raise InputError(
+        raise UndecidedError(
             f"label {column.name!r} is {values[0]!r} in every row: there is nothing to learn"
         )
-    classes = tuple(sorted(values, key=_class_order(values)))
+    classes = _ordered(values)
     task = "binary" if len(classes) == 2 else "multiclass"
     _check_task(options.task, task, classes)
     return (task if options.task == "auto" else options.task), classes
@@ -159,7 +184,7 @@ def _task_and_classes(column: Evidence, options: ConvertOptions) -> tuple[Task, 
 
 def _check_task(asked: str, found: str, classes: tuple[str, ...]) -> None:
     if asked in ("binary", "regression") and asked != found:
-        raise InputError(
+        raise UndecidedError(
             f"task={asked}, but the label has {len(classes)} classes: {', '.join(classes[:10])}"
         )
 
@@ -170,9 +195,9 @@ def _is_quantity(source_type: pa.DataType, values: list[str]) -> bool:
     return not pa.types.is_integer(source_type) or len(values) > MAX_INTEGER_CLASSES
 
 
-def _class_order(values: list[str]):  # noqa: ANN202
+def _ordered(values: list[str]) -> tuple[str, ...]:
+    """Numbers by value, anything else by its bytes."""
     try:
-        [int(value) for value in values]
+        return tuple(sorted(values, key=float))
     except ValueError:
-        return str.encode
-    return int
+        return tuple(sorted(values, key=str.encode))

@@ -1,14 +1,18 @@
-"""Which files the user means, what they are, and a local, uncompressed copy where they are not."""
+"""Which files the user means, and a local, plain copy where they lie elsewhere or are compressed."""
 
+import fnmatch
 import glob
 import gzip
 import logging
 import shutil
+import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -17,105 +21,189 @@ from components.make_tfrecords.options import ConvertOptions
 from components.storage.base import crc32c_of_file
 from components.storage.open import open_store
 
+DOWNLOAD_THREADS = 16
+_GLOB_CHARACTERS = "*?["
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
 log = logging.getLogger(__name__)
 
-_GLOB_CHARACTERS = "*?["
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFile:
+    """A plain file on this machine; `name` is what messages call it and is the same on every machine."""
+
+    name: str
+    path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One input file.
+    """One input file as it lies where the user named it.
 
     Attributes:
-        name: relative to the source the user named; the same wherever the data lies.
-        uri: where it lies.
-        size, crc32c: of the file as it lies there.
+        name: relative to what the user named.
+        path: on this machine.
+        size, crc32c: of its bytes.
     """
 
     name: str
-    uri: str
+    path: Path
     size: int
     crc32c: int
 
 
-def find_sources(options: ConvertOptions) -> list[Source]:
-    """List the files that the options name, each with size and CRC32C, in the order given and then by name.
+def find_sources(options: ConvertOptions, folder: Path) -> list[Source]:
+    """List the files that the options name, in the order given and then by name.
+
+    Objects of a store are downloaded into `folder`.
 
     Raises:
-        InputError: a source matches nothing, or a file is empty.
+        InputError: a source matches nothing.
     """
     found = []
-    for text in options.sources:
-        paths = _matches(text)
-        if not paths:
-            raise InputError(f"source {text} does not exist, or matches no file")
-        base = Path(text) if Path(text).is_dir() else paths[0].parent
-        for path in paths:
-            name = path.relative_to(base).as_posix() if path.is_relative_to(base) else path.name
-            size = path.stat().st_size
-            found.append(Source(name=name, uri=str(path), size=size, crc32c=crc32c_of_file(path)))
+    for number, text in enumerate(options.sources):
+        remote = "://" in text and not text.startswith("file://")
+        files = (
+            _download(text, folder / f"source-{number}")
+            if remote
+            else _local_files(text.removeprefix("file://"))
+        )
+        if not files:
+            raise InputError(f"source {text} does not exist, or holds no file")
+        for file in files:
+            size, crc = file.path.stat().st_size, crc32c_of_file(file.path)
+            found.append(Source(name=file.name, path=file.path, size=size, crc32c=crc))
     return found
 
 
-def _matches(text: str) -> list[Path]:
+def materialize(source: Source, folder: Path, encoding: str) -> list[LocalFile]:
+    """The plain UTF-8 files in a source; compressed or otherwise encoded ones are rewritten into `folder`."""
+    return [
+        LocalFile(name=name, path=_as_utf8(name, path, folder, encoding))
+        for name, path in _unpacked(source, folder)
+    ]
+
+
+def _local_files(text: str) -> list[LocalFile]:
     path = Path(text)
-    if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p.relative_to(path))]
-        return sorted(inside, key=lambda p: p.relative_to(path).as_posix().encode())
     if path.is_file():
-        return [path]
-    if any(character in text for character in _GLOB_CHARACTERS):
-        return sorted(p for p in map(Path, glob.glob(text, recursive=True)) if p.is_file())
-    return []
+        return [LocalFile(name=path.name, path=path)]
+    if path.is_dir():
+        base, found = path, path.rglob("*")
+    elif any(character in text for character in _GLOB_CHARACTERS):
+        base = Path(_fixed_prefix(text))
+        found = (Path(name) for name in glob.glob(text, recursive=True))
+    else:
+        return []
+    files = [
+        LocalFile(name=file.relative_to(base).as_posix(), path=file)
+        for file in found
+        if file.is_file() and not _is_hidden(file.relative_to(base).as_posix())
+    ]
+    return sorted(files, key=lambda file: file.name.encode())
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
+def _download(uri: str, folder: Path) -> list[LocalFile]:
+    """Fetch the objects that a uri, a prefix or a glob in a store names."""
+    root, name = _fixed_prefix(uri), ""
+    pattern = uri[len(root) + 1 :]
+    if not pattern:
+        root, _, name = uri.rstrip("/").rpartition("/")
+    store = open_store(root)
+    if name and store.stat(name) is None:  # a folder
+        store, name = open_store(uri), ""
+    names = [name] if name else [found.name for found in store.list()]
+    if pattern:
+        names = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    names = [name for name in names if not _is_hidden(name) and not name.endswith("/")]
+    files = [LocalFile(name=name, path=folder / name) for name in names]
+    with ThreadPoolExecutor(DOWNLOAD_THREADS) as pool:
+        list(pool.map(lambda file: store.download(file.name, file.path), files))
+    return files
 
 
-def materialize(source: Source, folder: Path) -> list[tuple[str, Path]]:
-    """Name and local path of the plain files in a source; compressed ones are unpacked into `folder`."""
-    path = Path(source.uri)
-    with path.open("rb") as file:
+def _fixed_prefix(text: str) -> str:
+    """The folders before the first one with a glob character; `text` itself if there is none."""
+    parts = text.split("/")
+    for index, part in enumerate(parts):
+        if any(character in part for character in _GLOB_CHARACTERS):
+            return "/".join(parts[:index]) or ("/" if text.startswith("/") else ".")
+    return text
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _unpacked(source: Source, folder: Path) -> Iterator[tuple[str, Path]]:
+    with source.path.open("rb") as file:
         magic = file.read(4)
-    if magic.startswith(b"PK\x03\x04"):
-        return list(_unzip(source, path, folder))
-    if magic.startswith(b"\x1f\x8b"):
-        return [(source.name, _unpack(gzip.open(path), source, folder))]
-    if magic == b"\x28\xb5\x2f\xfd":
-        return [
-            (source.name, _unpack(pa.input_stream(str(path), compression="zstd"), source, folder))
-        ]
-    return [(source.name, path)]
+    target = folder / f"{source.crc32c:08x}-{source.size}"
+    if magic == b"PK\x03\x04":
+        yield from _unzip(source, target)
+    elif magic.startswith(b"\x1f\x8b"):
+        yield source.name, _copy(gzip.open(source.path), source.name, target)
+    elif magic == b"\x28\xb5\x2f\xfd":
+        stream = pa.input_stream(str(source.path), compression="zstd")
+        yield source.name, _copy(stream, source.name, target)
+    else:
+        yield source.name, source.path
 
 
-def _unzip(source: Source, path: Path, folder: Path) -> Iterator[tuple[str, Path]]:
-    with zipfile.ZipFile(path) as archive:
+def _unzip(source: Source, target: Path) -> Iterator[tuple[str, Path]]:
+    try:
+        archive = zipfile.ZipFile(source.path)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{source.name} is a damaged zip archive: {error}") from error
+    with archive:
         for index, member in enumerate(archive.infolist()):
-            if not member.is_dir() and not member.filename.startswith("__MACOSX/"):
-                inner = Source(name=f"{source.name}/{member.filename}", uri="", size=0, crc32c=0)
-                target = folder / f"{source.crc32c:08x}-{index}"
-                yield inner.name, _unpack(archive.open(member), inner, folder, target)
+            if member.is_dir() or _is_hidden(member.filename.removeprefix("__MACOSX/._")):
+                continue
+            name = f"{source.name}/{member.filename}"
+            try:
+                stream = archive.open(member)
+            except RuntimeError as error:  # encrypted
+                raise InputError(f"{name} cannot be read: {error}") from error
+            yield name, _copy(stream, name, Path(f"{target}-{index}"))
 
 
-def _unpack(stream: IO[bytes], source: Source, folder: Path, target: Path | None = None) -> Path:
-    target = target or folder / f"{source.crc32c:08x}"
+def _copy(stream: Any, name: str, target: Path) -> Path:
     with stream, target.open("wb") as file:
         try:
-            shutil.copyfileobj(stream, file, 1 << 20)
+            while piece := _read(stream, name):
+                file.write(piece)
         except OSError as error:
-            if error.errno is None:  # the stream's own complaint about its bytes
-                raise InputError(f"{source.name} is damaged: {error}") from error
             error.filename = error.filename or str(target)
             raise
-        except (EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{source.name} is damaged: {error}") from error
     return target
 
 
-def names_of(sources: Sequence[Source]) -> list[str]:
-    """Names for messages."""
-    return [source.name for source in sources]
+def _read(stream: IO[bytes], name: str) -> bytes:
+    try:
+        return stream.read(1 << 20)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"{name} is damaged: {error}. Fetch or write it again") from error
 
 
-__all__ = ["Source", "find_sources", "materialize", "names_of", "open_store"]
+def _as_utf8(name: str, path: Path, folder: Path, encoding: str) -> Path:
+    """`path`, or a copy in UTF-8 if it is in another encoding."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head.startswith(_UTF16_MARKS) and not encoding:
+        encoding = "utf-16"
+    if not encoding or encoding.lower().replace("-", "") in ("utf8", "utf8sig", "ascii"):
+        return path
+    target = Path(tempfile.mkstemp(dir=folder, prefix="utf8-")[1])
+    try:
+        with (
+            path.open(encoding=encoding, newline="") as source,
+            target.open("w", encoding="utf-8", newline="") as file,
+        ):
+            shutil.copyfileobj(source, file, 1 << 20)
+    except (UnicodeDecodeError, UnicodeError) as error:
+        raise InputError(
+            f"{name} is not text in {encoding}: {error}. Set another encoding"
+        ) from error
+    except LookupError as error:
+        raise InputError(f"encoding={encoding!r} is not known to Python") from error
+    return target

@@ -16,9 +16,14 @@ def thresholds(fractions: Iterable[float]) -> npt.NDArray[np.uint64]:
     return np.array([min(int(bound * 2**64), 2**64 - 1) for bound in bounds], np.uint64)
 
 
+def seed_offset(seed: int) -> int:
+    """What a seed adds to every CRC."""
+    return (seed * 0x9E3779B97F4A7C15) % 2**64
+
+
 def mixed(crc: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[np.uint64]:
     """Spread CRCs evenly over 64 bits: the finalizer of splitmix64 (Steele, Lea, Flood 2014)."""
-    value = crc.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    value = crc.astype(np.uint64) + np.uint64(seed_offset(seed))
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))

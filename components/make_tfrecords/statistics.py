@@ -113,6 +113,13 @@ class ColumnStatistics:
                 self.words[pair["values"].as_py()] += pair["counts"].as_py()
             self._bound_words()
 
+    def add_size(self, name: str, values: pa.Array) -> None:
+        """Take in heights or widths of images before any resizing."""
+        if len(values):
+            extremes = pc.min_max(values)
+            self._widen_size(f"min_{name}", extremes["min"].as_py())
+            self._widen_size(f"max_{name}", extremes["max"].as_py())
+
     def merge(self, other: "ColumnStatistics") -> None:
         """Add another part's statistics; parts are merged in their order."""
         self.count += other.count
@@ -125,8 +132,7 @@ class ColumnStatistics:
         self.words.update(other.words)
         self._bound_words()
         for key, size in other.image.items():
-            choose = min if key.startswith("min") else max
-            self.image[key] = choose(self.image.get(key, size), size)
+            self._widen_size(key, size)
 
     def result(self) -> Statistics:
         """The statistics as the schema holds them."""
@@ -193,6 +199,10 @@ class ColumnStatistics:
             return
         self.minimum = value if self.minimum is None else min(self.minimum, value)
         self.maximum = value if self.maximum is None else max(self.maximum, value)
+
+    def _widen_size(self, key: str, size: int) -> None:
+        choose = min if key.startswith("min") else max
+        self.image[key] = choose(self.image.get(key, size), size)
 
     def _bound_words(self) -> None:
         if len(self.words) <= MAX_COUNTED and sum(map(len, self.words)) <= MAX_COUNTED_BYTES:

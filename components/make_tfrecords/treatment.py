@@ -13,9 +13,10 @@
 """
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,9 +33,10 @@ CANONICAL: dict[str, pa.DataType] = {
 
 
 def kind_of(source: pa.DataType, column: str) -> Kind:
-    """Kind of a scalar source type. Raises InputError for a type without a treatment."""
-    if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
+    """Kind of a source type, of its elements for lists. Raises InputError for a type without a treatment."""
+    if is_list(source) and not is_list(source.value_type):
         return kind_of(source.value_type, column)
+    source = _plain(source)
     if pa.types.is_integer(source) or pa.types.is_boolean(source):
         return "int64"
     if pa.types.is_temporal(source) and not pa.types.is_interval(source):
@@ -53,6 +55,9 @@ def kind_of(source: pa.DataType, column: str) -> Kind:
 
 def note_of(source: pa.DataType) -> str:
     """The documented treatment of values that change form, empty where they do not."""
+    source = _plain(source)
+    if is_list(source):
+        return note_of(source.value_type)
     if pa.types.is_boolean(source):
         return "boolean stored as int64: false 0, true 1"
     if pa.types.is_date32(source):
@@ -71,7 +76,7 @@ def note_of(source: pa.DataType) -> str:
 
 def is_text(source: pa.DataType | None) -> bool:
     """Whether missing values of this source type are marked by the tokens of strings."""
-    return source is None or _is_string(source) or _is_binary(source)
+    return source is None or _is_string(_plain(source)) or _is_binary(source)
 
 
 def type_named(name: str, column: str) -> pa.DataType:
@@ -93,19 +98,95 @@ def type_named(name: str, column: str) -> pa.DataType:
         ) from error
 
 
-def canonical(array: pa.Array, kind: Kind) -> tuple[pa.Array, np.ndarray[Any, Any] | None]:
-    """Turn a scalar array into the kind's canonical Arrow type.
+def is_list(source: pa.DataType) -> bool:
+    """Whether a source type is a list of values."""
+    return bool(
+        pa.types.is_list(source)
+        or pa.types.is_large_list(source)
+        or pa.types.is_fixed_size_list(source)
+    )
 
-    Returns:
-        The array, and a mask of the values that cannot be stored (None: there are none).
+
+def unified(
+    one: pa.DataType | None, other: pa.DataType | None, column: str, source: str
+) -> pa.DataType | None:
+    """The type of a column that has both types in different places; null gives way to any other.
+
+    Raises:
+        InputError: no type holds both without reinterpreting values.
     """
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    if pa.types.is_null(one) or pa.types.is_null(other):
+        return other if pa.types.is_null(one) else one
+    if is_list(one) and is_list(other):
+        return pa.list_(unified(one.value_type, other.value_type, column, source))
+    if pa.types.is_integer(one) and pa.types.is_integer(other):
+        return pa.uint64() if pa.uint64() in (one, other) else pa.int64()
+    numbers = (pa.types.is_integer, pa.types.is_floating)
+    if all(any(test(type_) for test in numbers) for type_ in (one, other)):
+        return pa.float64()
+    if _is_string(_plain(one)) and _is_string(_plain(other)):
+        return pa.string()
+    raise InputError(
+        f"column {column!r} is {other} in {source}, but {one} before. Give it one type in all "
+        f"sources, or leave it out with drop={column}"
+    )
+
+
+def _plain(source: pa.DataType) -> pa.DataType:
+    has_values = pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source)
+    return source.value_type if has_values else source
+
+
+class CanonicalArray(NamedTuple):
+    """An array of the canonical type of its kind, and masks of rows that cannot be stored by reason."""
+
+    array: pa.Array
+    faults: list[tuple[npt.NDArray[np.bool_], str]]
+
+
+def canonical(array: pa.Array, kind: Kind, shape: tuple[int, ...]) -> CanonicalArray:
+    """Turn an array of any source type into the canonical Arrow type of a kind and shape."""
+    if shape and kind != "image":
+        return _canonical_list(array, kind, shape)
     if pa.types.is_dictionary(array.type) or pa.types.is_run_end_encoded(array.type):
         array = pc.cast(array, array.type.value_type)
-    if kind == "float":
-        return _to_float32(array)
-    if kind == "int64":
-        return _to_int64(array)
-    return pc.cast(array, CANONICAL[kind]), None
+    if kind not in ("float", "int64"):
+        return CanonicalArray(pc.cast(array, CANONICAL[kind]), [])
+    stored, bad = _to_float32(array) if kind == "float" else _to_int64(array)
+    return CanonicalArray(stored, [] if bad is None else [(bad, f"is too large for {kind}")])
+
+
+def _canonical_list(array: pa.Array, kind: Kind, shape: tuple[int, ...]) -> CanonicalArray:
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    values = canonical(pc.list_flatten(array), kind, ())
+    faults = []
+    row_of = np.repeat(np.arange(len(array)), lengths)
+    for bad, reason in values.faults:
+        faults.append((_rows_with(bad, row_of, len(array)), f"has an element that {reason}"))
+    if values.array.null_count and kind != "float":
+        missing = values.array.is_null().to_numpy(zero_copy_only=False)
+        faults.append((_rows_with(missing, row_of, len(array)), "has a missing element"))
+    if shape != (-1,):
+        wrong = (lengths != shape[0]) & array.is_valid().to_numpy(zero_copy_only=False)
+        if wrong.any():
+            faults.append((wrong, f"has not {shape[0]} elements as the schema says"))
+    elements = values.array
+    if kind == "float" and elements.null_count:
+        elements = pc.fill_null(elements, pa.scalar(np.nan, pa.float32()))
+    mask = array.is_null() if array.null_count else None
+    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements, mask=mask)
+    return CanonicalArray(lists, faults)
+
+
+def _rows_with(
+    elements: npt.NDArray[np.bool_], row_of: npt.NDArray[np.intp], num_rows: int
+) -> npt.NDArray[np.bool_]:
+    rows = np.zeros(num_rows, bool)
+    rows[row_of[elements]] = True
+    return rows
 
 
 def _to_int64(array: pa.Array) -> tuple[pa.Array, np.ndarray[Any, Any] | None]:

@@ -1,12 +1,9 @@
 """One shard: records appended to a local file, their offsets beside it, both uploaded when complete."""
 
-import struct
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from components.contracts.dataset import Feature
-from components.contracts.errors import RelayError
+from components.contracts.errors import InputError, RelayError
 
 # Longer values are cut in messages and in the reject file.
 MAX_SHOWN = 200
@@ -55,12 +55,16 @@ class Rows:
         num_rows: rows read, faulty ones included.
         numbers: of the rows in `columns` among those read, from 0, rising.
         faults: of the other rows, numbered likewise from 0.
+        is_text: whether the columns are binary text that has no type yet.
+        images: columns that hold encoded images.
     """
 
     columns: dict[str, pa.Array]
     num_rows: int
     numbers: np.ndarray[Any, Any]
     faults: list[Fault] = field(default_factory=list)
+    is_text: bool = False
+    images: tuple[str, ...] = ()
 
     def without(self, bad: np.ndarray[Any, Any], faults: list[Fault]) -> "Rows":
         """The same rows but those where the mask `bad` is set, for the reasons in `faults`."""
@@ -71,11 +75,17 @@ class Rows:
             num_rows=self.num_rows,
             numbers=self.numbers[keep],
             faults=[*self.faults, *faults],
+            is_text=self.is_text,
+            images=self.images,
         )
 
 
 class MismatchError(RelayError):
     """Values contradict a schema that was inferred from a sample: it has to be inferred from all rows."""
+
+
+class UndecidedError(InputError):
+    """The values seen give no schema; more of them may."""
 
 
 class Reader(Protocol):
@@ -88,6 +98,9 @@ class Reader(Protocol):
     @property
     def columns(self) -> Mapping[str, pa.DataType | None]:
         """Columns in source order with their type; None where values are text without a type."""
+
+    def source_of(self, row: int) -> str:
+        """Name for messages of the file that holds row `row`, counted from 0 over the source."""
 
     def split(self, num_parts: int) -> list[tuple[int, int]]:
         """Cut the source into at most `num_parts` ranges (start, stop) of similar size, none of them empty."""

@@ -16,6 +16,7 @@ AFTER_QUOTE = 3
 
 _QUOTE = 34
 _LINE_FEED = 10
+_ZERO = 48
 _CARRIAGE_RETURN = 13
 
 
@@ -54,3 +55,31 @@ def scan_records(
         else:
             state = IN_FIELD
     return state, first_end, last_end, num_ends
+
+
+@njit(cache=True, nogil=True)
+def has_leading_zero(data: np.ndarray[Any, Any], delimiter: int) -> bool:
+    """Whether a field of a piece of a CSV file is an integer with a leading zero, or hexadecimal.
+
+    It may say so for what is none (inside quotes), never the other way round.
+    """
+    for position in range(data.size - 1):
+        if data[position] != _ZERO:
+            continue
+        following = data[position + 1]
+        is_hexadecimal = following == 120 or following == 88  # x, X
+        if not is_hexadecimal and not 48 <= following <= 57:
+            continue
+        before = data[position - 1] if position else _LINE_FEED
+        if before == 45 and position:  # minus
+            before = data[position - 2] if position > 1 else _LINE_FEED
+        if before != delimiter and before != _LINE_FEED and before not in (_QUOTE, 32, 9, 13):
+            continue
+        end = position + 2
+        while end < data.size and 48 <= data[end] <= 57:
+            end += 1
+        if is_hexadecimal or end == data.size:
+            return True
+        if data[end] == delimiter or data[end] in (_QUOTE, 32, 9, 10, 13):
+            return True
+    return False

@@ -14,19 +14,19 @@ import pyarrow.csv
 from components.contracts.dataset import Feature
 from components.contracts.errors import InputError
 from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.readers import blocks
 from components.make_tfrecords.readers.base import Fault, MismatchError, Rows, shown
-from components.make_tfrecords.readers.boundaries import FIELD_START, IN_QUOTES, scan_records
+from components.make_tfrecords.readers.boundaries import (
+    FIELD_START,
+    IN_QUOTES,
+    has_leading_zero,
+    scan_records,
+)
+from components.make_tfrecords.readers.text import FALSE, TRUE, convert_text
 from components.make_tfrecords.treatment import is_text, type_named
 
-BLOCK_BYTES = 4 << 20
-SAMPLE_BYTES = 64 << 10
-# A longer record is taken for an unclosed quote, so that memory stays bounded.
-MAX_RECORD_BYTES = 256 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DELIMITERS = ",\t;|"
-# Texts whose spelling would be lost if they were read as numbers: postal codes, hexadecimal.
-_HIDDEN_TEXT = r"^-?0([0-9]+$|[xX])"
-TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
 class CsvReader:
@@ -46,6 +46,9 @@ class CsvReader:
     def columns(self) -> Mapping[str, pa.DataType | None]:
         return dict.fromkeys(self._names)
 
+    def source_of(self, row: int) -> str:
+        return self.name
+
     def split(self, num_parts: int) -> list[tuple[int, int]]:
         cuts = {self._start, self._size}
         for target in np.linspace(self._start, self._size, num_parts + 1)[1:-1].astype(int):
@@ -54,50 +57,32 @@ class CsvReader:
         return list(zip(edges[:-1], edges[1:], strict=True))
 
     def sample(self, start: int, stop: int) -> Iterator[Rows]:
-        for block in self._blocks(start, stop, SAMPLE_BYTES):
+        for block in self._blocks(start, stop, blocks.SAMPLE_BYTES):
             yield self._read_text(block, self._names)
             return
 
     def read(
         self, start: int, stop: int, features: Mapping[str, Feature] | None, *, strict: bool = True
     ) -> Iterator[Rows]:
-        for block in self._blocks(start, stop, BLOCK_BYTES):
+        for block in self._blocks(start, stop, blocks.BLOCK_BYTES):
             if features is None:
                 yield self._read_text(block, self._names)
             else:
                 yield self._read_typed(block, features, strict)
 
     def _blocks(self, start: int, stop: int, size: int) -> Iterator[bytes]:
-        """Whole records from `start` to `stop` in pieces of about `size` bytes."""
-        with self._path.open("rb") as file:
-            file.seek(start)
-            rest = b""
-            while start < stop:
-                piece = file.read(min(size, stop - start))
-                if not piece:
-                    raise InputError(f"{self.name} became shorter while it was read: start again")
-                start += len(piece)
-                data = rest + piece if rest else piece
-                end = len(data) if start >= stop else self._last_record_end(data)
-                if start >= stop:
-                    self._check_closed(data)
-                if len(data) - end > MAX_RECORD_BYTES:
-                    raise InputError(self._too_long(data[end:]))
-                rest = data[end:]
-                if end:
-                    yield data[:end]
+        for block in blocks.blocks(self._path, start, stop, size, self._last_record_end):
+            if b'"' in block and self._scan(block, FIELD_START, 0)[0] == IN_QUOTES:
+                raise InputError(self._unclosed(block))
+            yield block
 
     def _last_record_end(self, data: bytes) -> int:
         if b'"' not in data:
-            return data.rfind(b"\n") + 1
-        _, _, last, _ = self._scan(data, FIELD_START, 0)
-        return max(last, 0)
+            return blocks.line_end(data)
+        return max(self._scan(data, FIELD_START, 0)[2], 0)
 
-    def _check_closed(self, data: bytes) -> None:
-        if b'"' in data and self._scan(data, FIELD_START, 0)[0] == IN_QUOTES:
-            raise InputError(self._too_long(data[self._last_record_end(data) :]))
-
-    def _too_long(self, record: bytes) -> str:
+    def _unclosed(self, block: bytes) -> str:
+        record = block[self._last_record_end(block) :]
         return (
             f"{self.name}: a quote is not closed in the record that begins with "
             f"{shown(record[:60])!r}. Close it there, or double it if it belongs to the text"
@@ -110,15 +95,13 @@ class CsvReader:
         """Position past the record that holds the byte at `target`."""
         if self._quoted is None:
             self._quoted = _contains_quote(self._path)
-        position, state = (self._start, FIELD_START) if self._quoted else (target, FIELD_START)
+        if not self._quoted:
+            return blocks.line_end_after(self._path, target, self._size)
+        position, state = self._start, FIELD_START
         with self._path.open("rb") as file:
             file.seek(position)
-            while piece := file.read(BLOCK_BYTES):
-                if self._quoted:
-                    state, end, _, _ = self._scan(piece, state, target - position)
-                else:
-                    found = piece.find(b"\n")
-                    end = found + 1 if found >= 0 else -1
+            while piece := file.read(blocks.BLOCK_BYTES):
+                state, end, _, _ = self._scan(piece, state, target - position)
                 if end >= 0:
                     return position + end
                 position += len(piece)
@@ -126,14 +109,16 @@ class CsvReader:
 
     def _read_text(self, block: bytes, names: Sequence[str]) -> Rows:
         types = dict.fromkeys(names, pa.binary())
-        return self._parse(block, types, null_values=())
+        rows = self._parse(block, types, null_values=())
+        rows.is_text = True
+        return rows
 
     def _read_typed(self, block: bytes, features: Mapping[str, Feature], strict: bool) -> Rows:
         types = {name: type_named(f.source_type, name) for name, f in features.items()}
         tokens = {
             features[name].missing_tokens for name, type_ in types.items() if not is_text(type_)
         }
-        if len(tokens) <= 1 and not _has_hidden_text(block, self._delimiter):
+        if len(tokens) <= 1 and not self._hides_text(block, types):
             try:
                 rows = self._parse(block, types, null_values=next(iter(tokens), ()))
                 return _mark_missing(rows, features, types)
@@ -142,6 +127,12 @@ class CsvReader:
                     raise MismatchError(f"{self.name}: {error}") from error
         rows = self._read_text(block, list(features))
         return self._convert(rows, features, types, strict)
+
+    def _hides_text(self, block: bytes, types: Mapping[str, pa.DataType]) -> bool:
+        """Whether a number's spelling would be lost by reading it as one: only then look closer."""
+        return any(map(pa.types.is_integer, types.values())) and bool(
+            has_leading_zero(np.frombuffer(block, np.uint8), ord(self._delimiter))
+        )
 
     def _parse(
         self, block: bytes, types: Mapping[str, pa.DataType], null_values: Sequence[str]
@@ -217,76 +208,6 @@ class CsvReader:
         return Fault(source=self.name, row=row, column=column, value=shown(value), reason=reason)
 
 
-def convert_text(
-    text: pa.Array, target: pa.DataType, missing_tokens: Sequence[str]
-) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-    """Convert binary text to a type; return the array and the mask of values that do not convert (null there)."""
-    distinct = text.dictionary_encode()
-    words = distinct.dictionary
-    arrays, wrong = [], []
-    tokens = {token.encode() for token in missing_tokens}
-    try:
-        values = _convert_words(words, target, tokens)
-        bad_words = np.zeros(len(words), bool)
-    except pa.ArrowInvalid:
-        for word in words:
-            value, is_wrong = _convert_word(word.as_py(), target, tokens)
-            arrays.append(value)
-            wrong.append(is_wrong)
-        values = pa.concat_arrays(arrays) if arrays else pa.array([], target)
-        bad_words = np.array(wrong, bool)
-    indices = distinct.indices
-    return values.take(indices), bad_words[indices.to_numpy()]
-
-
-def converted(
-    words: pa.Array, target: pa.DataType, missing_tokens: Sequence[str]
-) -> pa.Array | None:
-    """Convert binary text to a type, or return None if a value does not convert."""
-    try:
-        return _convert_words(words, target, {token.encode() for token in missing_tokens})
-    except pa.ArrowInvalid:
-        return None
-
-
-def _convert_words(words: pa.Array, target: pa.DataType, tokens: set[bytes]) -> pa.Array:
-    words = pc.if_else(pc.is_in(words, pa.array(list(tokens), pa.binary())), None, words)
-    if is_text(target):
-        return pc.cast(words, target)
-    texts = pc.utf8_trim(pc.cast(words, pa.string()), " \t")
-    if pa.types.is_boolean(target):
-        return _to_boolean(texts)
-    if pa.types.is_integer(target) or pa.types.is_floating(target):
-        if pc.any(pc.match_substring_regex(texts, _HIDDEN_TEXT)).as_py():
-            raise pa.ArrowInvalid("leading zeros or hexadecimal")
-    values = pc.cast(texts, target)
-    if pa.types.is_floating(target):
-        _check_no_overflow(texts, values)
-    return values
-
-
-def _convert_word(word: bytes, target: pa.DataType, tokens: set[bytes]) -> tuple[pa.Array, bool]:
-    try:
-        return _convert_words(pa.array([word], pa.binary()), target, tokens), False
-    except pa.ArrowInvalid:
-        return pa.nulls(1, target), True
-
-
-def _to_boolean(texts: pa.Array) -> pa.Array:
-    known = pc.is_in(texts, pa.array([*TRUE, *FALSE]))
-    if not pc.all(pc.or_(known, texts.is_null())).as_py():
-        raise pa.ArrowInvalid("no boolean")
-    is_true = pc.is_in(texts, pa.array(TRUE))
-    return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), is_true)
-
-
-def _check_no_overflow(texts: pa.Array, values: pa.Array) -> None:
-    """Refuse texts like 1e400, which pyarrow turns into infinity."""
-    infinite = texts.filter(pc.fill_null(pc.is_inf(values), False))
-    if any("inf" not in text.lower() for text in infinite.to_pylist()):
-        raise pa.ArrowInvalid("too large")
-
-
 def _mark_missing(
     rows: Rows, features: Mapping[str, Feature], types: Mapping[str, pa.DataType]
 ) -> Rows:
@@ -310,17 +231,13 @@ def _null_where(array: pa.Array, tokens: Sequence[str]) -> pa.Array:
     return pc.if_else(is_missing, pa.scalar(None, array.type), array)
 
 
-def _has_hidden_text(block: bytes, delimiter: str) -> bool:
-    return False
-
-
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _contains_quote(path: Path) -> bool:
     with path.open("rb") as file:
-        while piece := file.read(BLOCK_BYTES):
+        while piece := file.read(blocks.BLOCK_BYTES):
             if b'"' in piece:
                 return True
     return False
