@@ -94,8 +94,6 @@ def ours_up(files: list[Path]) -> None:
 def ours_down(files: list[Path], folder: Path) -> None:
     """Eight threads, ranges of large files in parallel, verified, renamed."""
     store = open_store("gs://bucket/ours")
-    stored = [put(store, path.name, path) for path in files] if store.stat("file-0") is None else []
-    del stored
     with ThreadPoolExecutor(FILES) as pool:
         list(pool.map(lambda path: store.download(path.name, folder / "down" / path.name), files))
 
