@@ -102,13 +102,18 @@ def string_feature(name, values):
     )
 
 
-def commit_rows(uri, schema, splits, *, num_shards=2, layout="columns", compression="", tag=""):
-    """Commit a dataset of rows, {split: [{column: value or None}]}; returns it opened."""
+def commit_rows(
+    uri, schema, splits, *, num_shards=2, layout="columns", compression="", tag="", copies=1
+):
+    """Commit a dataset of rows, {split: [{column: value or None}]}; returns it opened.
+
+    With `copies` every shard holds its rows so many times, for large datasets made quickly.
+    """
     files, shards = {}, []
     for split, rows in splits.items():
         for index, part in enumerate(np.array_split(np.arange(len(rows)), num_shards)):
             name = f"{split}-{index:05d}-of-{num_shards:05d}"
-            records = [serialized(schema, rows[row], layout) for row in part]
+            records = [serialized(schema, rows[row], layout) for row in part] * copies
             data, offsets = _framed(records, compression)
             files[f"{name}.tfrecord"] = data
             files[f"{name}.index"] = b"" if compression else np.array(offsets, "<u8").tobytes()
@@ -121,7 +126,7 @@ def commit_rows(uri, schema, splits, *, num_shards=2, layout="columns", compress
                 )
             )
     files[SCHEMA_NAME] = json.dumps(schema.to_json()).encode()
-    total = sum(map(len, splits.values()))
+    total = sum(map(len, splits.values())) * copies
     dataset = Dataset(
         uri=str(uri),
         schema=schema,

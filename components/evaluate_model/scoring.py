@@ -114,7 +114,7 @@ def score(
     """
     scorer = _Scorer(dataset, trained, slices, champion[0] if champion else None)
     reference: list[list[float]] = []
-    pending = _Pending(tally, champion[1] if champion else None)
+    pending = _Pending(tally, champion[1] if champion else None, slices)
     done = 0
     with reader.errors_explained():
         for batch in scorer.prepared(reader.batches(batch_size)):
@@ -171,7 +171,7 @@ class _Scorer:
         encoded = parse_encoded(serialized, schema, self._dataset.layout)
         labels = encoded.pop(schema.label.name)
         columns = decode_images(encoded, schema)
-        codes = tuple(column.encode(columns[column.name]) for column in self._slices)
+        codes = tuple(column.prepare(columns[column.name]) for column in self._slices)
         raw = encoded if self._served is not None else {}
         return self._trained.preprocess(columns), labels, codes, raw
 
@@ -197,7 +197,8 @@ def flat_output(scored: Any, task: str) -> Any:
 class _Pending:
     """Collects batches until they are worth tallying."""
 
-    def __init__(self, tally: Tally, champion: Tally | None) -> None:
+    def __init__(self, tally: Tally, champion: Tally | None, slices: Sequence[SliceColumn]) -> None:
+        self._slices = slices
         self._tallies = [tally] if champion is None else [tally, champion]
         self._rows: list[tuple[Any, Any, tuple[Any, ...], Any]] = []
         self._first = self._count = 0
@@ -214,7 +215,10 @@ class _Pending:
         if not self._rows:
             return
         labels, outputs, codes, served = zip(*self._rows, strict=True)
-        joined = tuple(np.concatenate(column) for column in zip(*codes, strict=True))
+        joined = tuple(
+            column.encode(np.concatenate(parts))
+            for column, parts in zip(self._slices, zip(*codes, strict=True), strict=True)
+        )
         for tally, found, code in zip(self._tallies, (outputs, served), (joined, ()), strict=False):
             tally.add(
                 Batch(
