@@ -107,7 +107,7 @@ def _grid():
             yield pytest.param(fault, operation, marks=marks, id=f"{fault}-{operation.__name__}")
 
 
-@pytest.mark.parametrize(("fault", "operation"), _grid())
+@pytest.mark.parametrize(("fault", "operation"), list(_grid()))
 def test_an_operation_outlives_a_fault(proxied, tmp_path, operation, fault):
     open_behind, proxy = proxied
     store = open_behind()
