@@ -39,6 +39,7 @@ class Findings:
     ) -> None:
         self._options, self._dataset, self._trained = options, dataset, trained
         self._scoring, self._champion = scoring, champion
+        self._compiled = scoring.compiled.result()
         self._measured = Measured(dataset.schema, scoring.tally, options.confidence)
         self._changes = self._compared()
         self._metrics = self._all_metrics()
@@ -89,7 +90,7 @@ class Findings:
             name: dataclasses.replace(metric, champion=champion.get(name))
             for name, metric in self._measured.metrics().items()
         }
-        for name, value in self._scoring.compiled.items():
+        for name, value in self._compiled.items():
             metrics[f"compiled_{name}"] = Metric(value=value if math.isfinite(value) else None)
         return metrics
 
@@ -140,7 +141,7 @@ class Findings:
             "validation_split"
         ) == self._options.split and not trained_with.get("validation_examples")
         before = self._trained.info.metrics.get("val_loss")
-        now = self._scoring.compiled.get("loss")
+        now = self._compiled.get("loss")
         if not same_examples or before is None or now is None:
             return []
         tolerance = _AGREEMENT[str(trained_with.get("mixed_precision", "none"))]
@@ -174,7 +175,7 @@ class Findings:
                 outcome="failed",
                 text=f"The compiled {name} is {value}, not a finite number",
             )
-            for name, value in self._scoring.compiled.items()
+            for name, value in self._compiled.items()
             if not math.isfinite(value)
         ]
 

@@ -7,7 +7,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from components.contracts.errors import InputError
+from components.contracts.errors import InputError, PermanentError
 from components.contracts.report import MANIFEST_NAME, Report, read_report
 from components.evaluate_model.evaluate import evaluate_model, result_of
 from components.evaluate_model.options import EvaluateOptions
@@ -69,6 +69,34 @@ def test_the_batch_size_changes_nothing(delays, tmp_path):
     for name, metric in small.metrics.items():
         assert metric.value == pytest.approx(large.metrics[name].value, rel=1e-5)
     assert small.confusion_matrix == large.confusion_matrix
+
+
+@pytest.mark.slow
+def test_several_processes_come_to_the_same_report(delays, tmp_path):
+    one = evaluated(delays, tmp_path / "one")
+    two = evaluated(delays, tmp_path / "two", processes=2)
+    assert two.confusion_matrix == one.confusion_matrix
+    assert [(row.value, row.num_examples) for row in two.slices] == [
+        (row.value, row.num_examples) for row in one.slices
+    ]
+    for name, metric in one.metrics.items():
+        assert two.metrics[name].value == pytest.approx(metric.value, rel=1e-6)
+        if metric.low is not None:
+            assert two.metrics[name].low == pytest.approx(metric.low, rel=1e-6)
+    assert (tmp_path / "two" / "reference.json").read_bytes() == (
+        tmp_path / "one" / "reference.json"
+    ).read_bytes()
+
+
+@pytest.mark.slow
+def test_damage_that_another_process_finds_ends_the_evaluation(delays, tmp_path):
+    run = copied(delays, tmp_path)
+    path = next((tmp_path / "data").glob("eval-00001*.tfrecord"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(PermanentError, match=r"eval-00001-of-00002\.tfrecord is damaged"):
+        evaluated(run, tmp_path / "report", processes=2)
 
 
 def test_slices_are_counted_like_rows_of_the_table(delays, tmp_path):

@@ -10,7 +10,7 @@ from components.contracts.dataset import Feature, Schema, Statistics
 from components.contracts.errors import InputError
 from components.evaluate_model import intervals
 from components.evaluate_model.measure import Measured, make_tally
-from components.evaluate_model.tally import Batch, merge
+from components.evaluate_model.tally import Batch, add_up
 
 BINARY = Schema(
     features=(), label=Feature(name="y", kind="int64"), task="binary", classes=("n", "y")
@@ -107,7 +107,7 @@ def test_batches_and_processes_do_not_change_a_result():
     parts = [make_tally(BINARY), make_tally(BINARY)]
     for tally, part in zip(parts, (slice(0, 420), slice(420, None)), strict=True):
         tally.add(Batch(labels=labels[part], outputs=scores[part], codes=(), first=part.start))
-    merge(parts[0], parts[1:])
+    add_up(parts[0].state, parts[1].state)
     left, right = (Measured(BINARY, tally, 0.95) for tally in (whole, parts[0]))
     assert left.values == pytest.approx(right.values, rel=1e-12)
     assert left.intervals() == {

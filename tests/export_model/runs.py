@@ -12,5 +12,10 @@ def evaluated(run, report_uri, **options):
 
 
 def exported(run, report_uri, root, **options):
-    values = {"dataset_uri": run.data_uri, "run_uri": run.run_uri, "report_uri": str(report_uri)}
+    values = {
+        "dataset_uri": run.data_uri,
+        "run_uri": run.run_uri,
+        "report_uri": str(report_uri),
+        "keras_copy": False,  # a process of its own, ten seconds
+    }
     return export_model(ExportOptions(**{**values, **options}), str(root))
