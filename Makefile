@@ -37,7 +37,7 @@ test: $(READY) tools ## Unit, integration and quick fault tests.
 	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
 
 test-faults: $(READY) ## The full fault matrix on real processes.
-	$(BIN)/python -m pytest tests/faults -m "not cluster and not kfp"
+	$(BIN)/python -m pytest tests/faults tests/storage tests/integration -m "faults"
 
 test-cluster: $(READY) ## Tests against the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m cluster

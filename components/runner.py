@@ -140,6 +140,11 @@ def _keep_record(placement: Placement, record: Mapping[str, Any]) -> None:
         print(f"warning: the record of {placement.task} was not kept: {error}", file=sys.stderr)
 
 
+def command_of(step: str, values: Mapping[str, Any]) -> list[str]:
+    """The command line that runs a step."""
+    return [sys.executable, "-m", f"components.{step}", *command_line(values)]
+
+
 class _Runner:
     def __init__(
         self, step: str, values: Mapping[str, Any], policy: RetryPolicy, folder: Path
@@ -149,10 +154,7 @@ class _Runner:
         self._result = folder / "result.json"
         self._error = folder / "error"
         self._progress = folder / "progress"
-        self._command = [
-            *(sys.executable, "-m", f"components.{step}"),
-            *command_line({**values, "result": str(self._result)}),
-        ]
+        self._command = command_of(step, {**values, "result": str(self._result)})
         self._child: subprocess.Popen[str] | None = None
         self._terminated = False
         self._last_error = ""
@@ -207,12 +209,13 @@ class _Runner:
         if self._terminated:  # the signal came while the child was being started
             self._child.terminate()
         assert self._child.stdout is not None  # noqa: S101 - asked for above
-        for line in self._child.stdout:
-            if line.startswith("error: "):
-                self._last_error = line.removeprefix("error: ").rstrip("\n")
-            if not _NOISE.match(line):
-                print(line, end="", flush=True)
-                self._emit("log", line=line.rstrip("\n"))
+        with self._child.stdout as lines:
+            for line in lines:
+                if line.startswith("error: "):
+                    self._last_error = line.removeprefix("error: ").rstrip("\n")
+                if not _NOISE.match(line):
+                    print(line, end="", flush=True)
+                    self._emit("log", line=line.rstrip("\n"))
         return self._child.wait()
 
     def _wait(self, restarts: int, code: int) -> None:

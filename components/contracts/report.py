@@ -146,7 +146,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return dataclasses.asdict(self)
+        return dict(json.loads(to_json_bytes(self)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Report":
@@ -168,7 +168,7 @@ class Report:
 
 def to_json_bytes(report: Report) -> bytes:
     """Serialize for `report.json`. A number that is not finite is a fault of ours: ValueError."""
-    return json.dumps(report.to_json(), indent=1, allow_nan=False).encode()
+    return json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False).encode()
 
 
 def read_report(store: Store) -> Report:

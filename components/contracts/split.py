@@ -41,15 +41,18 @@ class SplitReader:
         return sum(shard.num_records for shard in self._shards)
 
     def batches(self, batch_size: int) -> tf.data.Dataset:
-        """Serialized Examples, strings of shape [batch]; the last batch may be smaller."""
+        """Serialized Examples, strings of shape [batch]; the last batch of a shard may be smaller.
+
+        Batches are made before shards are joined: an operation a batch costs nothing, one a record
+        costs more than reading it.
+        """
         paths = tf.data.Dataset.from_generator(
             self._paths, output_signature=tf.TensorSpec((), tf.string)
         )
-        records = paths.prefetch(1).interleave(
-            lambda path: tf.data.TFRecordDataset(path, compression_type=self._dataset.compression),
-            cycle_length=1,
+        compression = self._dataset.compression
+        return paths.prefetch(1).flat_map(
+            lambda path: tf.data.TFRecordDataset(path, compression).batch(batch_size)
         )
-        return records.batch(batch_size)
 
     @contextlib.contextmanager
     def errors_explained(self) -> Iterator[None]:

@@ -80,9 +80,9 @@ def load_trained_model(store: Store, dataset: Dataset, step: int) -> TrainedMode
     except (CorruptObjectError, ObjectNotFoundError) as error:
         raise InputError(f"checkpoint of step {step} cannot be used: {error}") from error
     user = load_user_model(run.model_module)
+    preprocess = user.preprocessing(dataset.schema)  # in float32, as training makes it
     with compute_policy(str(run.options.get("mixed_precision", "none"))):
         model = user.build(dataset.schema, run.hyperparameters)
-        preprocess = user.preprocessing(dataset.schema)
     load_model_variables(model, arrays, source=source)
     full_precision_outputs(model)
     return TrainedModel(run=run, info=info, model=model, preprocess=preprocess)

@@ -77,22 +77,23 @@ def _load(root: Store, version: int, schema: Schema, folder: Path) -> Any:
     if manifest is None:
         raise InputError(f"version {version} of {root.uri} is not committed")
     _check_labels(manifest, schema, version)
+    inputs = manifest.get("inputs", {})
+    _check_columns(inputs, schema, version)
     for file in files_of(manifest):
         fetch(root, file, folder / file.name)
     # The graph of a SavedModel runs with this process's rights: export roots are written by our own
     # export step only (README).
     loaded = tf.saved_model.load(str(folder / str(version)))
     signature = loaded.signatures[RAW_SIGNATURE]
-    _check_columns(signature.structured_input_signature[1], schema, version)
     output = SCORED_OUTPUTS[schema.task]
 
     def score(columns: Mapping[str, Any]) -> Any:
-        inputs = {
+        raw = {
             feature.name: _padded(feature, columns[feature.name])
             for feature in schema.features
-            if feature.name in signature.structured_input_signature[1]
+            if feature.name in inputs
         }
-        return signature(**inputs)[output]
+        return signature(**raw)[output]
 
     # The signatures live as long as the object they were loaded with.
     score.loaded = loaded  # type: ignore[attr-defined]
@@ -110,12 +111,12 @@ def _check_labels(manifest: Mapping[str, Any], schema: Schema, version: int) -> 
 
 def _check_columns(wanted: Mapping[str, Any], schema: Schema, version: int) -> None:
     ours = {feature.name: DTYPES[feature.kind] for feature in schema.features}
-    for name, spec in wanted.items():
+    for name, taken in wanted.items():
         if name not in ours:
             raise InputError(f"version {version} takes a column {name!r}, which this dataset lacks")
-        if ours[name] != spec.dtype:
+        if ours[name].name != taken["dtype"]:
             raise InputError(
-                f"version {version} takes column {name!r} as {spec.dtype.name}, here it is "
+                f"version {version} takes column {name!r} as {taken['dtype']}, here it is "
                 f"{ours[name].name}"
             )
 

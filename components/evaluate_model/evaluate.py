@@ -31,8 +31,9 @@ from components.evaluate_model.measure import make_tally
 from components.evaluate_model.options import EvaluateOptions
 from components.evaluate_model.page.render import render
 from components.evaluate_model.scoring import Scoring, logged_progress, score
+from components.evaluate_model.shares import other_processes, shares_of
 from components.evaluate_model.slices import SliceColumn, slice_columns
-from components.evaluate_model.thresholds import parse_thresholds
+from components.evaluate_model.thresholds import parse_thresholds, sliced_columns
 from components.storage.base import Store
 from components.storage.commit import commit, read_manifest
 from components.storage.open import open_store
@@ -64,8 +65,9 @@ def evaluate_model(options: EvaluateOptions, output_uri: str) -> Report:
         return previous
     log.info("scoring step %d on split %r of %s", step, options.split, dataset.uri)
     trained = load_trained_model(run_store, dataset, step)
-    sliced = (*options.slices, *(rule.column for rule in rules if rule.column))
-    columns = slice_columns(dataset.schema, sliced, options.slice_values)
+    columns = slice_columns(
+        dataset.schema, sliced_columns(options.slices, rules), options.slice_values
+    )
     with open_champion(options.champion_root, dataset.schema) as champion:
         scoring = _score(options, store, dataset, trained, columns, champion)
     findings = Findings(options, dataset, trained, columns, scoring, champion)
@@ -127,12 +129,14 @@ def _score(
     champion: ChampionModel,
 ) -> Scoring:
     total = dataset.splits[options.split]
+    shares = shares_of(dataset, options.split, options.processes)
     with (
-        tempfile.TemporaryDirectory(prefix="relay-evaluate-") as cache,
-        logged_progress(total) as progress,
+        tempfile.TemporaryDirectory(prefix="relay-evaluate-") as folder,
+        other_processes(options, trained.info.step, shares[1:], Path(folder)) as others,
+        logged_progress(shares[0].num_examples) as progress,
     ):
         scoring = score(
-            SplitReader(store, dataset, dataset.shards_of(options.split), Path(cache)),
+            SplitReader(store, dataset, shares[0].shards, Path(folder)),
             dataset,
             trained,
             tally=make_tally(dataset.schema, columns),
@@ -142,6 +146,7 @@ def _score(
             champion=(champion.score, make_tally(dataset.schema)) if champion.score else None,
             progress=progress,
         )
+        others.add_to(scoring, champion.version)
     if scoring.tally.num_examples != total:
         raise InputError(
             f"split {options.split!r} of {dataset.uri} holds {scoring.tally.num_examples} "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ class Findings:
     ) -> None:
         self._options, self._dataset, self._trained = options, dataset, trained
         self._scoring, self._champion = scoring, champion
+        self._compiled = scoring.compiled.result()
         self._measured = Measured(dataset.schema, scoring.tally, options.confidence)
         self._changes = self._compared()
         self._metrics = self._all_metrics()
@@ -88,7 +90,7 @@ class Findings:
             name: dataclasses.replace(metric, champion=champion.get(name))
             for name, metric in self._measured.metrics().items()
         }
-        for name, value in self._scoring.compiled.items():
+        for name, value in self._compiled.items():
             metrics[f"compiled_{name}"] = Metric(value=value if math.isfinite(value) else None)
         return metrics
 
@@ -139,7 +141,7 @@ class Findings:
             "validation_split"
         ) == self._options.split and not trained_with.get("validation_examples")
         before = self._trained.info.metrics.get("val_loss")
-        now = self._scoring.compiled.get("loss")
+        now = self._compiled.get("loss")
         if not same_examples or before is None or now is None:
             return []
         tolerance = _AGREEMENT[str(trained_with.get("mixed_precision", "none"))]
@@ -173,7 +175,7 @@ class Findings:
                 outcome="failed",
                 text=f"The compiled {name} is {value}, not a finite number",
             )
-            for name, value in self._scoring.compiled.items()
+            for name, value in self._compiled.items()
             if not math.isfinite(value)
         ]
 
@@ -224,7 +226,7 @@ class Findings:
             "model_module": run.model_module,
             "hyperparameters": dict(run.hyperparameters),
             "training_options": dict(run.options),
-            "evaluation_options": dataclasses.asdict(options),
+            "evaluation_options": _lists(dataclasses.asdict(options)),
             "versions": {
                 "training": dict(run.versions),
                 "evaluation": {name: importlib.metadata.version(name) for name in _VERSIONED},
@@ -237,7 +239,12 @@ def _training_summary(completion: Completion | None) -> dict[str, Any]:
         return {}
     summary = dataclasses.asdict(completion)
     summary["history"] = [_finite(record) for record in completion.history]
-    return summary
+    return dict(_lists(summary))
+
+
+def _lists(value: Any) -> Any:
+    """The value as JSON would give it back: lists in place of tuples."""
+    return json.loads(json.dumps(value, allow_nan=False))
 
 
 def _finite(record: Mapping[str, float]) -> dict[str, float | None]:

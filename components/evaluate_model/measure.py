@@ -54,7 +54,11 @@ class Measured:
 
     def intervals(self) -> dict[str, Interval]:
         """Closed forms where they are known, the jackknife elsewhere."""
-        grouped = {name: array for name, array in self._tally.state.items() if len(array) > 1}
+        grouped = {
+            name: _coarser(array) if name == "counts" else array
+            for name, array in self._tally.state.items()
+            if len(array) > 1
+        }
         fixed = {name: array[0] for name, array in self._tally.state.items() if len(array) == 1}
         found = {}
         if "sums" in grouped:
@@ -69,8 +73,11 @@ class Measured:
     def change_intervals(self, other: "Measured") -> dict[str, Interval]:
         """Paired intervals of this model's metrics less the other's, on the same examples."""
         mine, theirs = self._tally.state, other._tally.state
-        joined = {f"a:{name}": array for name, array in mine.items()}
-        joined |= {f"b:{name}": array for name, array in theirs.items()}
+        joined = {
+            f"{side}:{name}": _coarser(array) if name == "counts" else array
+            for side, state in (("a", mine), ("b", theirs))
+            for name, array in state.items()
+        }
         if any(len(array) == 1 for name, array in joined.items() if not _is_shared(name)):
             return {}
         fixed = {name: array[0] for name, array in joined.items() if len(array) == 1}
@@ -189,6 +196,12 @@ def _metric(
     if interval and name.removeprefix("macro_") in _SHARES:
         low, high = max(float(interval[0]), 0.0), min(float(interval[1]), 1.0)
     return Metric(value=value, low=low, high=high, baseline=baseline)
+
+
+def _coarser(counts: Floats) -> Floats:
+    """Histograms of fewer bins: a spread over groups does not need the finest ones."""
+    merged: Floats = counts.reshape(*counts.shape[:-1], -1, 8).sum(-1)
+    return merged
 
 
 def _is_shared(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from components.contracts.dataset import Dataset
 from components.contracts.errors import InputError
@@ -35,13 +36,13 @@ class Scoring:
     Attributes:
         tally: of the model.
         champion: of the champion, where there is one.
-        compiled: sums of the user's compiled loss, and its metrics by name.
+        compiled: the user's compiled loss and metrics.
         reference: outputs of the first examples, in order.
     """
 
     tally: Tally
     champion: Tally | None
-    compiled: dict[str, float]
+    compiled: "CompiledMetrics"
     reference: list[list[float]]
 
 
@@ -51,7 +52,6 @@ class CompiledMetrics:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._usable = True
-        self._built = False
         self._loss, self._count = 0.0, 0
 
     def build(self, inputs: Any, labels: Any) -> None:
@@ -69,7 +69,6 @@ class CompiledMetrics:
             )
         for metric in self._model.metrics:
             metric.reset_state()
-        self._built = True
 
     def update(self, inputs: Any, labels: Any, outputs: Any) -> Any:
         """In the graph: count a batch; returns its mean loss."""
@@ -83,6 +82,23 @@ class CompiledMetrics:
         """Add a batch's mean loss."""
         self._loss += loss * count
         self._count += count
+
+    def state(self) -> list[NDArray[Any]]:
+        """Sums that add up over processes: the loss and what the metrics have counted."""
+        variables = [v for metric in self._model.metrics for v in metric.variables]
+        totals = np.array([self._loss, self._count, float(self._usable)])
+        return [totals, *(variable.numpy() for variable in variables)]
+
+    def add_state(self, state: Sequence[NDArray[Any]]) -> None:
+        """Add what another process has counted."""
+        (loss, count, usable), *counted = state
+        self._loss += float(loss)
+        self._count += int(count)
+        self._usable = self._usable and bool(usable)
+        if self._usable:
+            variables = [v for metric in self._model.metrics for v in metric.variables]
+            for variable, other in zip(variables, counted, strict=True):
+                variable.assign_add(other)
 
     def result(self) -> dict[str, float]:
         """`loss` and the metrics by name."""
@@ -103,32 +119,33 @@ def score(
     tally: Tally,
     slices: Sequence[SliceColumn],
     batch_size: int,
+    first: int = 0,
     num_reference: int = 0,
     champion: tuple[ServedModel, Tally] | None = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Scoring:
-    """Score all records of `reader` in one pass.
+    """Score all records of `reader` in one pass; `first` is the number of the first one.
 
     Raises:
         InputError: a damaged shard, or outputs that are not what the task asks for.
     """
     scorer = _Scorer(dataset, trained, slices, champion[0] if champion else None)
     reference: list[list[float]] = []
-    pending = _Pending(tally, champion[1] if champion else None)
+    pending = _Pending(tally, champion[1] if champion else None, slices)
     done = 0
     with reader.errors_explained():
         for batch in scorer.prepared(reader.batches(batch_size)):
             labels, outputs, codes, served = scorer.score(batch)
             if done < num_reference:
                 reference += outputs[: num_reference - done].tolist()
-            pending.add(labels, outputs, codes, served, done)
+            pending.add(labels, outputs, codes, served, first + done)
             done += len(labels)
             progress(done)
     pending.flush()
     return Scoring(
         tally=tally,
         champion=champion[1] if champion else None,
-        compiled=scorer.compiled.result(),
+        compiled=scorer.compiled,
         reference=reference,
     )
 
@@ -171,7 +188,7 @@ class _Scorer:
         encoded = parse_encoded(serialized, schema, self._dataset.layout)
         labels = encoded.pop(schema.label.name)
         columns = decode_images(encoded, schema)
-        codes = tuple(column.encode(columns[column.name]) for column in self._slices)
+        codes = tuple(column.prepare(columns[column.name]) for column in self._slices)
         raw = encoded if self._served is not None else {}
         return self._trained.preprocess(columns), labels, codes, raw
 
@@ -197,7 +214,8 @@ def flat_output(scored: Any, task: str) -> Any:
 class _Pending:
     """Collects batches until they are worth tallying."""
 
-    def __init__(self, tally: Tally, champion: Tally | None) -> None:
+    def __init__(self, tally: Tally, champion: Tally | None, slices: Sequence[SliceColumn]) -> None:
+        self._slices = slices
         self._tallies = [tally] if champion is None else [tally, champion]
         self._rows: list[tuple[Any, Any, tuple[Any, ...], Any]] = []
         self._first = self._count = 0
@@ -214,7 +232,10 @@ class _Pending:
         if not self._rows:
             return
         labels, outputs, codes, served = zip(*self._rows, strict=True)
-        joined = tuple(np.concatenate(column) for column in zip(*codes, strict=True))
+        joined = tuple(
+            column.encode(np.concatenate(parts))
+            for column, parts in zip(self._slices, zip(*codes, strict=True), strict=True)
+        )
         for tally, found, code in zip(self._tallies, (outputs, served), (joined, ()), strict=False):
             tally.add(
                 Batch(

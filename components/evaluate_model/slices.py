@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from components.contracts.dataset import Feature, Schema, Statistics
 from components.contracts.errors import InputError
+from components.evaluate_model.tally import Integers
 
 # Wide tables: "*" takes no more columns than a person would look at.
 MOST_COLUMNS = 30
@@ -21,15 +24,20 @@ OTHER, MISSING = "(other)", "(missing)"
 class SliceColumn:
     """A sliced column.
 
+    Strings are told apart in the graph, by a table; numbers afterwards, many at once, where
+    comparisons cost a hundredth of what they cost there.
+
     Attributes:
         name: of the column.
         values: as text, by code.
-        encode: from the column's tensor, shape [batch], to codes, int64 [batch].
+        prepare: in the graph, from the column's tensor to a tensor of numbers, shape [batch].
+        encode: from these numbers to codes, int64 [batch].
     """
 
     name: str
     values: tuple[str, ...]
-    encode: Callable[[Any], Any]
+    prepare: Callable[[Any], Any]
+    encode: Callable[[NDArray[Any]], Integers]
 
 
 def slice_columns(schema: Schema, names: Sequence[str], num_values: int) -> tuple[SliceColumn, ...]:
@@ -75,70 +83,71 @@ def _slice_column(feature: Feature, num_values: int) -> SliceColumn:
 
 
 def _by_word(feature: Feature, num_values: int) -> SliceColumn:
-    words = feature.vocabulary[:num_values]
+    missing = str(feature.missing_value or "")
+    words = tuple(word for word in feature.vocabulary[:num_values] if word != missing)
     count = len(words)
-    missing = feature.missing_value if feature.missing_value is not None else ""
-    table = (
-        tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(list(words), tf.string), tf.range(count, dtype=tf.int64)
-            ),
-            default_value=count,
-        )
-        if words
-        else None
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            tf.constant([*words, missing]), tf.constant([*range(count), count + 1], tf.int64)
+        ),
+        default_value=count,
     )
-
-    def encode(values: Any) -> Any:
-        codes = table.lookup(values) if table else tf.zeros(tf.shape(values), tf.int64)
-        is_missing = tf.equal(values, missing)
-        if missing in words:
-            return codes
-        return tf.where(is_missing, tf.constant(count + 1, tf.int64), codes)
-
-    return SliceColumn(name=feature.name, values=(*words, OTHER, MISSING), encode=encode)
+    return SliceColumn(
+        name=feature.name,
+        values=(*words, OTHER, MISSING),
+        prepare=table.lookup,
+        encode=lambda codes: codes,
+    )
 
 
 def _by_integer(feature: Feature, low: int, high: int) -> SliceColumn:
     count = high - low + 1
 
-    def encode(values: Any) -> Any:
-        codes = tf.where(
-            tf.logical_and(values >= low, values <= high), values - low, tf.cast(count, tf.int64)
-        )
-        if feature.missing_value is None:
-            return codes
-        is_missing = tf.equal(values, tf.constant(feature.missing_value, tf.int64))
-        return tf.where(is_missing, tf.cast(count + 1, tf.int64), codes)
+    def encode(values: NDArray[Any]) -> Integers:
+        inside = (values >= low) & (values <= high)
+        codes = np.where(inside, np.where(inside, values, low) - low, count)
+        if feature.missing_value is not None:
+            codes[values == feature.missing_value] = count + 1
+        return codes
 
     names = tuple(str(value) for value in range(low, high + 1))
-    return SliceColumn(name=feature.name, values=(*names, OTHER, MISSING), encode=encode)
+    return SliceColumn(
+        name=feature.name,
+        values=(*names, OTHER, MISSING),
+        prepare=lambda values: values,
+        encode=encode,
+    )
 
 
 def _by_range(feature: Feature, edges: list[float]) -> SliceColumn:
     if feature.kind == "int64":
-        edges = sorted({math.ceil(edge) for edge in edges})
+        edges = sorted({float(math.ceil(edge)) for edge in edges})
     count = len(edges) + 1
-    dtype = tf.float32 if feature.kind == "float" else tf.int64
 
-    def encode(values: Any) -> Any:
-        codes = tf.raw_ops.Bucketize(input=values, boundaries=[float(edge) for edge in edges])
-        codes = tf.cast(codes, tf.int64)
+    def encode(values: NDArray[Any]) -> Integers:
+        codes = np.zeros(len(values), np.int64)
+        for edge in edges:
+            codes += values >= edge
         if feature.kind == "float":
-            is_missing = tf.math.is_nan(values)
-        elif feature.missing_value is None:
-            return codes
-        else:
-            is_missing = tf.equal(values, tf.constant(feature.missing_value, dtype))
-        return tf.where(is_missing, tf.constant(count, tf.int64), codes)
+            codes[np.isnan(values)] = count
+        elif feature.missing_value is not None:
+            codes[values == feature.missing_value] = count
+        return codes
 
+    return SliceColumn(
+        name=feature.name,
+        values=(*_range_names(edges), MISSING),
+        prepare=lambda values: values,
+        encode=encode,
+    )
+
+
+def _range_names(edges: list[float]) -> list[str]:
+    if not edges:
+        return ["all"]
     shown = [f"{edge:.4g}" for edge in edges]
-    names = [f"{low} to {high}" for low, high in zip(shown, shown[1:], strict=False)]
-    if shown:
-        names = [f"below {shown[0]}", *names, f"{shown[-1]} or more"]
-    else:
-        names = ["all"]
-    return SliceColumn(name=feature.name, values=(*names, MISSING), encode=encode)
+    between = [f"{low} to {high}" for low, high in pairwise(shown)]
+    return [f"below {shown[0]}", *between, f"{shown[-1]} or more"]
 
 
 def _quantiles(statistics: Statistics, parts: int) -> list[float]:

@@ -4,7 +4,7 @@ A tally never holds an example, only arrays of a fixed size, so that memory does
 number of examples; and two tallies of different examples add up to the tally of both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -64,13 +64,3 @@ def add_up(into: Mapping[str, Floats], other: Mapping[str, Floats]) -> None:
     """Add arrays by name in place."""
     for name, array in other.items():
         into[name][...] += array
-
-
-def merge(into: Tally, others: Sequence[Tally]) -> None:
-    """Add the tallies of other examples."""
-    for other in others:
-        add_up(into.state, other.state)
-        for mine, theirs in zip(into.sliced, other.sliced, strict=True):
-            add_up(mine, theirs)
-        into.num_examples += other.num_examples
-        into.num_not_finite += other.num_not_finite

@@ -66,6 +66,11 @@ def parse_thresholds(thresholds: Mapping[str, Any], *, min_examples: int) -> tup
     return tuple(rules)
 
 
+def sliced_columns(slices: Sequence[str], rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The columns to slice by: those asked for, and those that a rule is about."""
+    return (*slices, *(rule.column for rule in rules if rule.column))
+
+
 def check_rules(
     rules: Sequence[Rule],
     metrics: Mapping[str, Metric],

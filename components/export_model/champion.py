@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from components.contracts.errors import InputError
-from components.contracts.published_model import LATEST_NAME, Champion, read_champion
+from components.contracts.published_model import LATEST_NAME, Champion, manifest_name, read_champion
 from components.export_model.publish import is_complete, published_versions, remove_version
 from components.export_model.serving_config import config_files
 from components.storage.base import Store
@@ -23,6 +23,7 @@ from components.storage.errors import (
 
 # How many versions back a roll-back can go.
 MOST_PREVIOUS = 5
+GRACE_SECS = 3600.0
 
 log = logging.getLogger("relay.export")
 
@@ -107,13 +108,20 @@ def roll_back(root: Store, version: int = 0) -> Champion:
     return _move(root, decide)
 
 
-def apply_retention(root: Store, keep: int) -> list[int]:
-    """Remove versions beyond the newest `keep` (0: none), never a champion of now or before."""
+def apply_retention(root: Store, keep: int, *, grace_secs: float = GRACE_SECS) -> list[int]:
+    """Remove versions beyond the newest `keep` (0: none), never a champion of now or before.
+
+    Versions younger than `grace_secs` stay: their exporter may be about to promote them.
+    """
     champion, _ = read_champion(root)
     if not keep or champion is None:
         return []
     kept = {champion.version, *(int(entry["version"]) for entry in champion.previous)}
-    old = [version for version in published_versions(root)[:-keep] if version not in kept]
+    old = [
+        version
+        for version in published_versions(root)[:-keep]
+        if version not in kept and _age_secs(root, version) >= grace_secs
+    ]
     for version in old:
         remove_version(root, version)
         log.info("removed version %d of %s", version, root.uri)
@@ -151,6 +159,11 @@ def _move(root: Store, decide: Callable[[Champion | None], Champion | None]) -> 
             return chosen
         except (AlreadyExistsError, ConflictError):
             continue  # somebody else moved it: decide again
+
+
+def _age_secs(root: Store, version: int) -> float:
+    manifest = root.stat(manifest_name(version))
+    return time.time() - manifest.updated if manifest else 0.0
 
 
 def _is_better(candidate: Candidate, score: float) -> bool:

@@ -20,6 +20,7 @@ from components.export_model.champion import (
     promote,
     write_serving_config,
 )
+from components.export_model.keras_copy import write_keras_copy
 from components.export_model.model_card import lineage_of, write_model_card
 from components.export_model.options import ExportOptions
 from components.export_model.parity import check_parity
@@ -30,7 +31,9 @@ from components.export_model.publish import (
     take_version,
 )
 from components.export_model.rows import parity_rows
-from components.export_model.signature import Served, save
+from components.export_model.serving_config import MODEL_NAME
+from components.export_model.signature import Served, raw_inputs, save
+from components.export_model.warm_up import write_warm_up
 from components.storage.base import Store
 from components.storage.commit import read_manifest
 from components.storage.open import open_store
@@ -87,7 +90,10 @@ def _publish(
             folder, trained, dataset, rows, reference=reference, tolerance=options.tolerance
         )
         lineage = lineage_of(options, report, trained, parity)
+        if options.keras_copy:
+            lineage["keras_copy"] = not write_keras_copy(folder, trained, Path(work))
         write_model_card(folder, dataset.schema, report, lineage)
+        write_warm_up(folder, dataset.schema, rows, MODEL_NAME)
         claim = take_version(root, identity, secrets.token_hex(8))
         body = {
             "format_version": FORMAT_VERSION,
@@ -96,6 +102,10 @@ def _publish(
             "version": claim.version,
             "task": report.task,
             "classes": list(report.classes),
+            "inputs": {
+                name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for name, spec in raw_inputs(dataset.schema).items()
+            },
             **lineage,
         }
         log.info("publishing version %d to %s", claim.version, root.uri)

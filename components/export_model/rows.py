@@ -56,8 +56,10 @@ def parity_rows(store: Store, dataset: Dataset, split: str, count: int, cache: P
     reader = SplitReader(store, dataset, dataset.shards_of(split), cache)
     records: list[bytes] = []
     with reader.errors_explained():
-        for batch in reader.batches(count).take(1):
-            records = batch.numpy().tolist()
+        for batch in reader.batches(count):
+            records += batch.numpy().tolist()[: count - len(records)]
+            if len(records) == count:
+                break
     if not records:
         raise InputError(f"split {split!r} of {dataset.uri} has no rows to check the export with")
     encoded = parse_encoded(tf.constant(records), dataset.schema, dataset.layout)

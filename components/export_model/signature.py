@@ -19,6 +19,7 @@ from components.contracts.published_model import (
     padding_of,
 )
 from components.contracts.trained_model import TrainedModel
+from components.export_model.column_names import name_inputs, traced_names
 
 
 class Served(tf.Module):
@@ -28,6 +29,7 @@ class Served(tf.Module):
         super().__init__(name="served")
         self._trained = trained
         self._schema = schema
+        self.traced_names = traced_names([feature.name for feature in schema.features])
         # Whatever holds variables or tables must be reachable from here, or it is not saved.
         self.model = trained.model
         self.held = list(_trackables(trained.preprocess))
@@ -37,13 +39,17 @@ class Served(tf.Module):
 
     def signatures(self) -> dict[str, Any]:
         """Concrete functions by signature name."""
-        raw = tf.function(self._serve_raw).get_concrete_function(**raw_inputs(self._schema))
+        specs = raw_inputs(self._schema)
+        raw = tf.function(self._serve_raw).get_concrete_function(
+            **{traced: specs[column] for traced, column in self.traced_names.items()}
+        )
         examples = tf.function(self._serve_examples).get_concrete_function(
             **{EXAMPLES_INPUT: tf.TensorSpec((None,), tf.string, name=EXAMPLES_INPUT)}
         )
         return {RAW_SIGNATURE: raw, EXAMPLES_SIGNATURE: examples}
 
-    def _serve_raw(self, **columns: Any) -> dict[str, Any]:
+    def _serve_raw(self, **traced: Any) -> dict[str, Any]:
+        columns = {column: traced[name] for name, column in self.traced_names.items()}
         encoded = {
             feature.name: _without_padding(feature, columns[feature.name])
             if feature.shape == (-1,)
@@ -78,7 +84,7 @@ def raw_inputs(schema: Schema) -> dict[str, tf.TensorSpec]:
     A list of variable length comes padded to [batch, longest] with `padding_of` its column.
     """
     return {
-        feature.name: tf.TensorSpec(_raw_shape(feature), DTYPES[feature.kind], name=feature.name)
+        feature.name: tf.TensorSpec(_raw_shape(feature), DTYPES[feature.kind])
         for feature in schema.features
     }
 
@@ -91,6 +97,7 @@ def save(served: Served, folder: Path) -> None:
     """
     try:
         tf.saved_model.save(served, str(folder), signatures=served.signatures())
+        name_inputs(folder, RAW_SIGNATURE, served.traced_names)
     except AssertionError as error:
         if "untracked" not in str(error):
             raise

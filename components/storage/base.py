@@ -67,7 +67,11 @@ class Store(Protocol):
         """Write a small object if its generation is still `generation`. Raises ConflictError."""
 
     def upload(self, name: str, source: Path) -> ObjectStat:
-        """Store a local file, replacing what is there; the stored CRC32C is checked."""
+        """Store a local file, replacing what is there.
+
+        Returns:
+            Its description; the CRC32C is the file's own, and the store has been seen to agree.
+        """
 
     def download(
         self, name: str, destination: Path, *, size: int | None = None, crc32c: int | None = None

@@ -1,8 +1,8 @@
 """A bounded cache of remote objects on this machine's disk, shared by threads and processes.
 
 An entry is a file named by uri, size and CRC32C, with a lock file beside it. Whoever downloads
-holds the lock exclusively, whoever reads holds it shared; locks end with their process, so a
-killed reader or downloader blocks nobody. Entries are evicted by time of last use, never while held.
+holds the lock exclusively, whoever reads holds it shared; locks end with their process, so a killed
+reader or downloader blocks nobody. Entries are evicted by time of last use, never while held.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -51,7 +52,8 @@ class ShardCache:
                     self._make_room(file.size)
                     fetch(store, file, path)
                 fcntl.flock(lock, fcntl.LOCK_SH)  # not atomic: look again
-            os.utime(path)
+            now = time.time_ns()  # finer than what the kernel would put
+            os.utime(path, ns=(now, now))
             yield path
 
     def prefetch(self, store: Store, files: Sequence[CommittedFile]) -> threading.Thread:

@@ -65,8 +65,8 @@ def put(store: Store, name: str, data: Path | bytes) -> CommittedFile:
     if isinstance(data, bytes):
         stat, crc = store.write(name, data), crc32c_of_bytes(data)
     else:
-        crc = crc32c_of_file(data)
         stat = store.upload(name, data)
+        crc = crc32c_of_file(data) if stat.crc32c is None else stat.crc32c
     return CommittedFile(name=name, size=stat.size, crc32c=crc)
 
 

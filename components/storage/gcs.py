@@ -4,10 +4,12 @@ import base64
 import functools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import requests
+import urllib3
 from google.api_core import exceptions
 from google.auth import exceptions as auth_exceptions
 from google.cloud import storage
@@ -28,7 +30,7 @@ from components.storage.retry import Deadlines, TransientError
 _TIMEOUT = (5, 20)
 # Above this size an upload is resumable: a dropped connection costs one chunk.
 RESUMABLE_BYTES = 8 << 20
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 32 << 20
 _PAGE_SIZE = 1000
 
 _PERMISSIONS = {
@@ -96,7 +98,7 @@ class GcsStore(RemoteStore):
             blob.upload_from_string(
                 data,
                 content_type="application/octet-stream",
-                checksum="crc32c",
+                checksum=None,
                 timeout=_TIMEOUT,
                 retry=None,
                 **condition,
@@ -111,7 +113,7 @@ class GcsStore(RemoteStore):
             blob.upload_from_filename(
                 str(source),
                 content_type="application/octet-stream",
-                checksum="crc32c",
+                checksum=None,  # the server's is compared with ours below
                 timeout=_TIMEOUT,
                 # Chunks are retried by the client, which knows where the server has got to; a
                 # session that is gone (410) is not, and the next attempt starts a new one.
@@ -125,7 +127,7 @@ class GcsStore(RemoteStore):
             raise TransientError(
                 f"stored with CRC32C {found.crc32c:08x}, sent were bytes with {crc32c:08x}"
             )
-        return found
+        return replace(found, crc32c=crc32c)
 
     def _fetch_range(
         self, key: str, name: str, found: ObjectStat, bounds: tuple[int, int], path: Path
@@ -198,13 +200,17 @@ class _Explained:
                 f"{uri}: {_account()} lacks the permission {_PERMISSIONS[self._kind]}. "
                 f"The server said: {error.message}"
             ) from error
-        if isinstance(error, auth_exceptions.DefaultCredentialsError):
-            raise AccessDeniedError(f"{uri}: no credentials were found: {error}") from error
+        if isinstance(
+            error, auth_exceptions.DefaultCredentialsError | auth_exceptions.InvalidOperation
+        ):
+            raise AccessDeniedError(
+                f"{uri}: the permission {_PERMISSIONS[self._kind]} is needed, and there are no "
+                f"credentials that could have it: {error}"
+            ) from error
         transient = (
-            *(exceptions.ServerError, exceptions.TooManyRequests, exceptions.Gone),
+            *(exceptions.ServerError, exceptions.TooManyRequests),
             *(requests.RequestException, auth_exceptions.TransportError, ConnectionError),
-            auth_exceptions.RefreshError,
-            TimeoutError,
+            *(auth_exceptions.RefreshError, urllib3.exceptions.HTTPError, TimeoutError),
         )
         if isinstance(error, transient) or _status_of(error) in (408, 410, 429, 499):
             raise TransientError(_brief(error), retry_after=_retry_after(error)) from error

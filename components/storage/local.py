@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
 
+import google_crc32c
+
 from components.contracts.errors import InputError
-from components.storage.base import ObjectStat, checked_name, crc32c_of_bytes, crc32c_of_file
+from components.storage.base import (
+    CRC_CHUNK_BYTES,
+    ObjectStat,
+    checked_name,
+    crc32c_of_bytes,
+    crc32c_of_file,
+)
 from components.storage.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -200,9 +208,12 @@ def _write_flushed(folder: int, temporary: str, data: bytes | Path) -> int:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder)
     with open(descriptor, "wb") as target:
         if isinstance(data, Path):
+            checksum = google_crc32c.Checksum()
             with data.open("rb") as source:
-                shutil.copyfileobj(source, target, 1 << 20)
-            crc = crc32c_of_file(data)
+                while chunk := source.read(CRC_CHUNK_BYTES):
+                    checksum.update(chunk)
+                    target.write(chunk)
+            crc = int.from_bytes(checksum.digest(), "big")
         else:
             target.write(data)
             crc = crc32c_of_bytes(data)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import urllib3
 from botocore import exceptions
 from botocore.config import Config
 
@@ -175,6 +176,8 @@ class S3Store(RemoteStore):
                 MaxKeys=_PAGE_SIZE,
                 **({"ContinuationToken": token} if token else {}),
             )
+        if "IsTruncated" not in answer:  # an empty body is parsed to an empty listing
+            raise TransientError("the listing ended too early")
         found = [
             _describe(entry["Key"].removeprefix(root), entry["Size"], entry)
             for entry in answer.get("Contents", [])
@@ -202,7 +205,10 @@ class S3Store(RemoteStore):
                 f"{uri}: no credentials were found: set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or mount the secret mlpipeline-minio-artifact"
             ) from error
-        except (exceptions.HTTPClientError, exceptions.ConnectionError, OSError) as error:
+        except (
+            *(exceptions.HTTPClientError, exceptions.ConnectionError, OSError),
+            urllib3.exceptions.HTTPError,
+        ) as error:
             raise TransientError(f"{type(error).__name__}: {str(error)[:200]}") from error
         except exceptions.BotoCoreError as error:
             raise TransientError(f"{type(error).__name__}: {str(error)[:200]}") from error

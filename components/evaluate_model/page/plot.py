@@ -9,7 +9,7 @@ from components.evaluate_model.page.numbers import short, ticks
 
 Range = tuple[float, float]
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 12, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 12, 12, 42
 
 
 class Plot:

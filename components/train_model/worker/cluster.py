@@ -46,7 +46,7 @@ def read_cluster(
     """
     text = environment.get("TF_CONFIG", "")
     if not text:
-        return _alone(workers, supervisor_port)
+        return _alone(workers, supervisor_port, environment)
     try:
         config = json.loads(text)
         index = int(config["task"]["index"])
@@ -74,12 +74,12 @@ def tf_config(members: tuple[str, ...], index: int) -> str:
     )
 
 
-def _alone(workers: int, supervisor_port: int) -> Cluster:
+def _alone(workers: int, supervisor_port: int, environment: Mapping[str, str]) -> Cluster:
     if workers != 1:
         raise InputError(f"TF_CONFIG is not set, but the options say {workers} workers")
-    return Cluster(
-        index=0, trainers=("127.0.0.1:0",), supervisors=(f"127.0.0.1:{supervisor_port}",)
-    )
+    named = environment.get(PEERS_VARIABLE)
+    supervisors = tuple(json.loads(named)) if named else (f"127.0.0.1:{supervisor_port}",)
+    return Cluster(index=0, trainers=("127.0.0.1:0",), supervisors=supervisors)
 
 
 def _completed(listed: Any, workers: int, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """Batches as a pure function of (seed, epoch, step): a global shuffle by random access."""
 
+import contextlib
 import functools
 import gzip
 import mmap
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from components.contracts.errors import InputError
 from components.contracts.examples import parse_batch
 from components.contracts.user_model import Preprocess
 from components.storage.base import Store
-from components.storage.commit import fetch
+from components.storage.cache import ShardCache
 from components.storage.errors import CorruptObjectError
 from components.storage.local import LocalStore
 from components.train_model.worker.permutation import permuted
@@ -37,6 +39,7 @@ class RecordReader:
 
     def __init__(self, store: Store, dataset: Dataset, split: str, cache: Path) -> None:
         """Fetch into `cache` what is not local. Raises InputError, CorruptObjectError."""
+        self._held = contextlib.ExitStack()  # cached shards stay for as long as this process
         self._paths: list[Path] = []
         self._maps: list[mmap.mmap] = []
         self._offsets: list[NDArray[np.uint64]] = []
@@ -44,7 +47,7 @@ class RecordReader:
         for shard in dataset.shards_of(split):
             if shard.num_records == 0:
                 continue
-            path, offsets = _localized(store, dataset, shard, cache)
+            path, offsets = self._localized(store, dataset, shard, cache)
             if len(offsets) != shard.num_records + 1:
                 raise CorruptObjectError(
                     f"{store.uri_of(shard.index_name)} has {len(offsets) - 1} offsets, "
@@ -56,6 +59,25 @@ class RecordReader:
             self._offsets.append(offsets)
             counts.append(counts[-1] + shard.num_records)
         self._starts = np.array(counts, np.int64)
+
+    def _localized(
+        self, store: Store, dataset: Dataset, shard: Shard, folder: Path
+    ) -> tuple[Path, NDArray[np.uint64]]:
+        """A shard's uncompressed file on this disk, and the offsets of its records."""
+        paths = []
+        for name in (shard.name, shard.index_name):
+            if isinstance(store, LocalStore):
+                paths.append(Path(store.uri_of(name)))
+            else:
+                opened = ShardCache(folder).open(store, dataset.files[name])
+                paths.append(self._held.enter_context(opened))
+        if not dataset.compression:
+            return paths[0], np.fromfile(paths[1], "<u8")
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = folder / f"{os.getpid()}-{shard.name}"
+        data = gzip.decompress(paths[0].read_bytes())
+        plain.write_bytes(data)
+        return plain, _scanned(data)
 
     @property
     def num_records(self) -> int:
@@ -224,27 +246,6 @@ def _batches(
     batches = numbers.map(fetched, num_parallel_calls=2, deterministic=True)
     batches = batches.map(prepared, num_parallel_calls=2, deterministic=True)
     return batches.prefetch(4)
-
-
-def _localized(
-    store: Store, dataset: Dataset, shard: Shard, cache: Path
-) -> tuple[Path, NDArray[np.uint64]]:
-    """A shard's uncompressed file on this disk, and the offsets of its records."""
-    paths = []
-    for name in (shard.name, shard.index_name):
-        if isinstance(store, LocalStore):
-            paths.append(Path(store.uri_of(name)))
-            continue
-        paths.append(cache / name)
-        if not paths[-1].exists():
-            fetch(store, dataset.files[name], paths[-1])
-    if not dataset.compression:
-        return paths[0], np.fromfile(paths[1], "<u8")
-    plain = cache / (shard.name + ".plain")
-    data = gzip.decompress(paths[0].read_bytes())
-    cache.mkdir(parents=True, exist_ok=True)
-    plain.write_bytes(data)
-    return plain, _scanned(data)
 
 
 def _scanned(data: bytes) -> NDArray[np.uint64]:

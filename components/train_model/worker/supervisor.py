@@ -241,7 +241,8 @@ class Supervisor:
             token=self._token,
             num_restarts=decision.num_restarts,
             tier=str(self._folder / "checkpoints") if self._options.local_tier else "",
-            cache=str(self._folder / "shards"),
+            # Workers on one machine share what they download.
+            cache=str(self._folder.parent / "shards"),
             started=self._started,
             last_progress=self._last_progress,
             decided=time.time(),

@@ -1,0 +1,227 @@
+"""Supervisors agree on one incarnation, over real HTTP on loopback."""
+
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from components.contracts.checkpoint import CheckpointInfo, commit_checkpoint, write_state
+from components.contracts.errors import FencedError, PermanentError, RelayError, StalledError
+from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
+from components.storage.open import open_store
+from components.train_model.worker.agreement import Decision, Join, Leader, Member, fetch_file
+from components.train_model.worker.fencing import (
+    Fence,
+    Incarnation,
+    bury_announced,
+    read_incarnation,
+    take,
+)
+from components.train_model.worker.local_tier import LocalTier
+from components.train_model.worker.round import decide
+from components.train_model.worker.server import listen, start_server
+
+
+def join(worker, instance="a", seen=0, steps=(), cause=""):
+    return Join(
+        worker=worker,
+        instance=f"{instance}{worker}",
+        seen=seen,
+        address=f"10.0.0.{worker}:2222",
+        local_steps=tuple(steps),
+        cause=cause,
+    )
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Serve a leader on loopback; returns its address."""
+    servers = []
+
+    def start(leader, token="secret"):
+        listening = listen("127.0.0.1", 0)
+        server = start_server(
+            listening,
+            token=token,
+            leader=leader,
+            tier=LocalTier(tmp_path / "tier", "f"),
+            health=lambda: "",
+            metrics=lambda: b"relay_step 1\n",
+        )
+        servers.append(server)
+        return f"127.0.0.1:{listening.getsockname()[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def numbered_decisions():
+    count = [0]
+
+    def decide_next(joins):
+        count[0] += 1
+        return Decision(
+            incarnation=count[0],
+            members=tuple(j.address for j in joins),
+            instances=tuple(j.instance for j in joins),
+        )
+
+    return decide_next
+
+
+def test_all_members_get_the_same_decision_and_a_new_join_ends_it(serve):
+    address = serve(Leader(2, numbered_decisions()))
+    member = Member(address, "secret")
+    decisions = {}
+
+    def take_part(worker, seen=0):
+        decisions[worker] = member.join(join(worker, seen=seen), limit=20, stopped=lambda: False)
+
+    threads = [threading.Thread(target=take_part, args=(worker,)) for worker in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert decisions[0] == decisions[1]
+    assert decisions[0].members == ("10.0.0.0:2222", "10.0.0.1:2222")
+    watcher = threading.Thread(target=lambda: decisions.update(runs=member.still_runs(1)))
+    watcher.start()
+    again = threading.Thread(target=take_part, args=(1, 1))
+    again.start()
+    watcher.join(20)
+    assert decisions["runs"] is False
+    take_part(0, seen=1)
+    again.join(20)
+    assert decisions[0].incarnation == decisions[1].incarnation == 2
+
+
+def test_an_answer_that_was_lost_is_given_again():
+    leader = Leader(1, numbered_decisions())
+    first = leader.join(join(0))
+    assert leader.join(join(0)) == first
+    assert leader.join(join(0, seen=1)).incarnation == 2
+
+
+def test_who_is_missing_is_named(serve):
+    member = Member(serve(Leader(3, numbered_decisions())), "secret")
+    with pytest.raises(StalledError, match="worker 1, 2 did not start within 0 s"):
+        member.join(join(0), limit=0.2, stopped=lambda: False)
+
+
+def test_a_leader_that_is_not_there_is_named():
+    with pytest.raises(StalledError, match="worker 0 was not reachable at 127.0.0.1:9"):
+        Member("127.0.0.1:9", "secret").join(join(1), limit=0.3, stopped=lambda: False)
+
+
+def test_strangers_are_kept_out(serve):
+    address = serve(Leader(1, numbered_decisions()))
+    with pytest.raises(RelayError, match="token"):
+        Member(address, "wrong").join(join(0), limit=5, stopped=lambda: False)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://{address}/tier/step-00000001.json")
+    assert urllib.request.urlopen(f"http://{address}/healthz").read() == b"ok"
+    assert b"relay_step" in urllib.request.urlopen(f"http://{address}/metrics").read()
+
+
+def test_a_peers_checkpoint_can_be_fetched_and_nothing_else(serve, tmp_path):
+    import numpy as np
+
+    address = serve(None)
+    tier = LocalTier(tmp_path / "tier", "f")
+    info = CheckpointInfo(step=5, fingerprint="f", incarnation=1)
+    tier.save(info, {"model/0000": np.arange(3)})
+    for name in tier.names_of(5):
+        assert fetch_file(address, "secret", name, tmp_path / name)
+    (tmp_path / "outside").write_text("x")
+    assert not fetch_file(address, "secret", "../outside", tmp_path / "got")
+    assert not fetch_file(address, "wrong", tier.names_of(5)[0], tmp_path / "got")
+    assert not fetch_file(address, "secret", "step-00000009.json", tmp_path / "got")
+
+
+def checkpoint(store, step, folder, incarnation=1):
+    import numpy as np
+
+    state = folder / f"state-{step}"
+    write_state(state, {"model/0000": np.full(10, step)})
+    info = CheckpointInfo(step=step, fingerprint="f", incarnation=incarnation)
+    commit_checkpoint(store, info, state, writer="test")
+
+
+def test_the_newest_step_that_anyone_holds_whole_wins(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+
+    def restored(*joins):
+        decision = decide(store, list(joins), max_restarts=100, scratch=tmp_path)
+        return decision.restore_step, decision.holder
+
+    assert restored(join(0), join(1)) == (-1, -1)
+    checkpoint(store, 10, tmp_path)
+    checkpoint(store, 20, tmp_path)
+    assert restored(join(0), join(1, steps=[5])) == (20, -1)
+    assert restored(join(0, steps=[20]), join(1, steps=[30])) == (30, 1)
+    path = tmp_path / "run/checkpoints/step-00000020/state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert restored(join(0), join(1)) == (10, -1)
+    data = bytearray((tmp_path / "run/checkpoints/step-00000010/state.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "run/checkpoints/step-00000010/state.safetensors").write_bytes(data)
+    with pytest.raises(RelayError, match="step-000000"):
+        restored(join(0), join(1))
+
+
+def test_restarts_without_progress_end_with_their_causes(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    cause = "trainer killed by SIGKILL at step 7 in phase step"
+    for _ in range(4):
+        decide(store, [join(0), join(1, cause=cause)], max_restarts=3, scratch=tmp_path)
+    with pytest.raises(PermanentError) as error:
+        decide(store, [join(0), join(1, cause=cause)], max_restarts=3, scratch=tmp_path)
+    for text in ("worker 1: trainer killed by SIGKILL", "since step 0", "likely out of memory"):
+        assert text in str(error.value)
+    checkpoint(store, 10, tmp_path)  # progress refills the budget
+    assert decide(store, [join(0), join(1)], max_restarts=3, scratch=tmp_path).restore_step == 10
+
+
+def test_a_complete_run_is_not_started_again(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    done = Completion(step=1, num_epochs=1, reason="", num_workers=1, num_restarts=0, goodput={})
+    store.create(COMPLETE_NAME, to_json_bytes(done))
+    assert decide(store, [join(0)], max_restarts=3, scratch=tmp_path).complete
+    assert read_incarnation(store) == (Incarnation(), "")
+
+
+def test_only_the_newest_incarnation_commits(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    take(store, "", Incarnation(number=1))
+    old = Fence(store, 1)
+    old.announce(10)
+    current, generation = read_incarnation(store)
+    take(store, generation, Incarnation(number=2))
+    with pytest.raises(FencedError, match="replaced by incarnation 2"):
+        old.announce(20)
+    Fence(store, 2).announce(20)
+    with pytest.raises(FencedError):
+        take(store, generation, Incarnation(number=3))
+
+
+def test_a_commit_that_was_announced_before_the_takeover_happens_before_it_or_never(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    take(store, "", Incarnation(number=1))
+    Fence(store, 1).announce(10)
+    previous, generation = read_incarnation(store)
+    bury_announced(store, previous)
+    # The old chief goes on where it stood, between its announcement and its manifest ...
+    manifest = "checkpoints/step-00000010/manifest.json"
+    with pytest.raises(RelayError, match="exists already"):
+        store.create(manifest, b"{}")
+    # ... while the new one may commit the same step, and readers see that one only.
+    from components.contracts.checkpoint import choose_step, load_newest
+
+    assert load_newest(store) is None
+    take(store, generation, Incarnation(number=2))
+    checkpoint(store, 10, tmp_path, incarnation=2)
+    assert load_newest(store)[0].incarnation == 2
+    assert choose_step(store, "newest") == 10
