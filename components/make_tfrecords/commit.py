@@ -125,7 +125,8 @@ def _check_splits(options: ConvertOptions, dataset: Dataset) -> None:
         grouped = f" grouped by {options.group!r}" if options.group else ""
         raise InputError(
             f"split {', '.join(empty)} would be empty: {dataset.num_rows - dataset.num_rejected} "
-            f"rows{grouped} fall into {dataset.splits}, asked were {dict(options.splits)}. Give more "
+            f"rows{grouped} fall into {dataset.splits}, asked were {dict(options.splits)}. Give "
+            "more "
             "rows, other fractions or another seed"
         )
 

@@ -82,7 +82,8 @@ def _find(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
     if manifest.get("fingerprint") != fingerprint:
         raise AlreadyExistsError(
             f"{store.uri} holds a dataset of other input or options (fingerprint "
-            f"{manifest.get('fingerprint')}, this one has {fingerprint}). Choose another output, or "
+            f"{manifest.get('fingerprint')}, this one has {fingerprint}). Choose another output, "
+            "or "
             "delete that one"
         )
     log.info("already converted: %s", store.uri)
@@ -92,7 +93,10 @@ def _find(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
 def _convert(
     inputs: Inputs, fingerprint: str, options: ConvertOptions, workers: Workers, store: Store
 ) -> Plan:
-    """Convert by a schema that a sample shows; by one that all rows show, if the sample misleads."""
+    """Convert by a schema that a sample shows.
+
+    By one that all rows show, if the sample misleads.
+    """
     plan = _stored_plan(store, fingerprint)
     if plan is None:
         clear(store)

@@ -66,7 +66,9 @@ class PlainEncoder:
 
 
 def make_encoder(features: Sequence[Feature], options: ConvertOptions) -> RowEncoder:
-    """The encoder that the options ask for; the compiled one where it applies if they leave it open.
+    """The encoder that the options ask for.
+
+    The compiled one where it applies if they leave it open.
 
     Args:
         features: of all columns, in the schema's order.

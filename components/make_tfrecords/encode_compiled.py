@@ -65,7 +65,7 @@ class CompiledEncoder:
         )
         sizes, counts = written.tolist()
         return Encoded(
-            [memoryview(b)[:size] for b, size in zip(self._buffers, sizes, strict=True)],
+            [memoryview(b.data)[:size] for b, size in zip(self._buffers, sizes, strict=True)],
             [lengths[index, :count] for index, count in enumerate(counts)],
             splits,
         )

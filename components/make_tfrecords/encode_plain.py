@@ -1,7 +1,8 @@
 """Rows to records: the tf.train.Example wire format and TFRecord framing, written plainly.
 
-This is the reference that the compiled encoder is tested against, and what runs where a compiled one does not
-apply. Features are ordered by name, as protobuf's deterministic serialization orders them.
+This is the reference that the compiled encoder is tested against, and what runs where a compiled
+one does not apply. Features are ordered by name, as protobuf's deterministic serialization orders
+them.
 """
 
 import struct
@@ -120,7 +121,7 @@ def _packed_entries(
 def _filled(feature: Feature, array: pa.Array) -> list[tuple[Any, ...]]:
     """Values of every row, the missing ones replaced."""
     width = feature.shape[0] if feature.shape else 1
-    stand_in = feature.missing_value
+    stand_in: Any = feature.missing_value
     if isinstance(stand_in, str):
         stand_in = stand_in.encode()
     rows = []
@@ -140,7 +141,7 @@ def _values(feature: Feature, array: pa.Array) -> list[Any]:
         ]
     if pa.types.is_string(array.type):
         array = array.cast(pa.binary())
-    return array.to_pylist()
+    return list(array.to_pylist())
 
 
 def _as_bytes(value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""A schema of an earlier run, which this run's data must follow: recurring runs fail before training, not after."""
+"""A schema of an earlier run, which this run's data must follow.
+
+Recurring runs fail before training, not after.
+"""
 
 import json
 import math
@@ -82,7 +85,10 @@ def check_columns_follow(
 
 
 def check_categories_follow(previous: Schema, current: Schema, options: ConvertOptions) -> None:
-    """Compare strings with the vocabularies of the schema. Raises InputError with all differences."""
+    """Compare strings with the vocabularies of the schema.
+
+    Raises InputError with all differences.
+    """
     differences = []
     for feature in current.features:
         known = previous[feature.name].statistics
@@ -103,7 +109,8 @@ def check_categories_follow(previous: Schema, current: Schema, options: ConvertO
     if differences:
         raise InputError(
             f"columns hold values that the schema {options.schema_uri} has not seen, more than "
-            f"max_unseen_share={options.max_unseen_share:g} allows. Mend the source, raise the limit, or "
+            f"max_unseen_share={options.max_unseen_share:g} allows. Mend the source, raise the "
+            "limit, or "
             "convert without schema_uri and train anew:\n"
             + "\n".join(f"  {text}" for text in differences)
         )

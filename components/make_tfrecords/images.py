@@ -1,9 +1,12 @@
-"""Images: sniffed, decoded to the last byte, brought to the declared form, or refused with a reason.
+"""Images: sniffed, decoded to the last byte, brought to the declared form.
 
-An encoded PNG or JPEG that already has the declared height, width, channels and depth is kept byte by byte.
-Everything else becomes a PNG, which loses nothing: other formats, palettes, CMYK, EXIF orientation (applied), other
-sizes (bilinear, with anti-aliasing), other channels (grey is copied to every colour, colour becomes luma by ITU-R
-601-2, opaque alpha is dropped).
+Or refused with a reason.
+
+An encoded PNG or JPEG that already has the declared height, width, channels and depth is kept byte
+by byte.
+Everything else becomes a PNG, which loses nothing: other formats, palettes, CMYK, EXIF orientation
+(applied), other sizes (bilinear, with anti-aliasing), other channels (grey is copied to every
+colour, colour becomes luma by ITU-R 601-2, opaque alpha is dropped).
 """
 
 import io
@@ -75,7 +78,10 @@ class ImageEvidence:
         self.num_channels = max(self.num_channels, other.num_channels)
 
     def shape(self, column: str, options: ConvertOptions) -> tuple[int, int, int]:
-        """Height, width and channels to convert to. Raises InputError if the images do not agree."""
+        """Height, width and channels to convert to.
+
+        Raises InputError if the images do not agree.
+        """
         if not self.num_images:
             raise UndecidedError(f"column {column!r} holds no image that can be decoded")
         height = options.image_height or self.max_height
@@ -130,7 +136,8 @@ def normalized(data: bytes, feature: Feature, options: ConvertOptions) -> tuple[
     converted = upright if deep else _with_channels(upright, channels)
     if deep and channels != 1:
         raise ImageError(
-            "has 16 bits a channel and another form than declared: 16-bit colour is only kept as it is"
+            "has 16 bits a channel and another form than declared: 16-bit colour is only kept as "
+            "it is"
         )
     if converted.size != (width, height):
         converted = converted.resize((width, height), Image.Resampling.BILINEAR)

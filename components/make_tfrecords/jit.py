@@ -1,8 +1,8 @@
 """How functions are compiled: once for a machine, found again by every later process.
 
-numba looks for its cache in NUMBA_CACHE_DIR, beside the source, and in the user's cache folder, and gives up with an
-error if it can write to none of them. An image brings a filled cache that it may not write to (non-root, read-only
-root file system): such a cache is copied to a temporary folder.
+numba looks for its cache in NUMBA_CACHE_DIR, beside the source, and in the user's cache folder, and
+gives up with an error if it can write to none of them. An image brings a filled cache that it may
+not write to (non-root, read-only root file system): such a cache is copied to a temporary folder.
 """
 
 import atexit

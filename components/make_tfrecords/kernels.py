@@ -1,13 +1,17 @@
-"""The compiled pass over Arrow buffers: Example wire format, TFRecord framing, CRC32C and split, row by row.
+"""The compiled pass over Arrow buffers.
+
+Example wire format, TFRecord framing, CRC32C and split, row by row.
 
 Every entry of the map of features has this form, with lengths as varints:
 
     0A <entry> 0A <name> name 12 <feature> TAG <list> body
 
-where TAG 1A is an Int64List (body: 0A <size> varints), 12 a FloatList (body: 0A <size> floats) and 0A a BytesList
-(body: 0A <size> bytes, for each value). See `encode_plain` for the same in plain Python.
+where TAG 1A is an Int64List (body: 0A <size> varints), 12 a FloatList (body: 0A <size> floats) and
+0A a BytesList (body: 0A <size> bytes, for each value). See `encode_plain` for the same in plain
+Python.
 
-The kernel reads two tables of int64 by address: one record an entry, one record a column ("member") of it.
+The kernel reads two tables of int64 by address: one record an entry, one record a column ("member")
+of it.
 """
 
 from typing import Any
@@ -30,6 +34,9 @@ from components.make_tfrecords.machine import (
     store_u64,
 )
 
+# An int64 or uint64 of the machine: numba tells them apart by use, mypy cannot.
+Integer = Any
+
 INT64, FLOAT, BYTES = 0, 1, 2
 FRAME_HEAD_BYTES, FRAME_BYTES = 12, 16
 # Stores are done by whole words, which may reach this far beyond what they mean to write.
@@ -50,13 +57,13 @@ Array = np.ndarray[Any, Any]
 
 
 @compiled
-def varint_size(value: int) -> int:
+def varint_size(value: Integer) -> Integer:
     """Bytes of the varint of an unsigned value."""
     return (num_bits(value) * 9 + 64) >> 6
 
 
 @compiled
-def store_varint(address: int, value: int) -> int:
+def store_varint(address: Integer, value: Integer) -> Integer:
     """Write the varint of an unsigned value, by a whole word; return the address past it."""
     bits = num_bits(value)
     if bits <= 56:
@@ -77,7 +84,7 @@ def store_varint(address: int, value: int) -> int:
 
 
 @compiled
-def copy_short(target: int, source: int, size: int, source_end: int) -> None:
+def copy_short(target: Integer, source: Integer, size: Integer, source_end: Integer) -> None:
     """Copy by words where the source allows to read them whole."""
     if size <= 16 and source + 16 <= source_end:
         store_u64(target, load_u64(source))
@@ -87,7 +94,7 @@ def copy_short(target: int, source: int, size: int, source_end: int) -> None:
 
 
 @compiled
-def is_valid(member: int, row: int) -> bool:
+def is_valid(member: Integer, row: Integer) -> Any:
     """Whether a row of a column has a value."""
     bits = load_i64(member + _WORD * VALIDITY)
     if bits == 0:
@@ -97,7 +104,7 @@ def is_valid(member: int, row: int) -> bool:
 
 
 @compiled
-def range_of(member: int, row: int) -> tuple[int, int]:
+def range_of(member: Integer, row: Integer) -> tuple[int, int]:
     """Start and size of a row's bytes or list, in elements of the column's data."""
     offsets = load_i64(member + _WORD * OFFSETS) + 4 * row
     first = load_i32(offsets)
@@ -105,7 +112,7 @@ def range_of(member: int, row: int) -> tuple[int, int]:
 
 
 @compiled
-def elements_of(member: int, row: int, valid: bool) -> tuple[int, int]:
+def elements_of(member: Integer, row: Integer, valid: bool) -> tuple[int, int]:
     """First element and number of elements of a row of a column."""
     width = load_i64(member + _WORD * WIDTH)
     if width == 0:
@@ -116,7 +123,7 @@ def elements_of(member: int, row: int, valid: bool) -> tuple[int, int]:
 
 
 @compiled
-def store_body(address: int, member: int, row: int) -> int:
+def store_body(address: Integer, member: Integer, row: Integer) -> Integer:
     """Write what a column adds to the body of its entry; return the address past it."""
     valid = is_valid(member, row)
     kind = load_i64(member + _WORD * KIND)
@@ -140,7 +147,7 @@ def store_body(address: int, member: int, row: int) -> int:
 
 
 @compiled
-def store_scalar(address: int, entry: int, member: int, row: int) -> int:
+def store_scalar(address: Integer, entry: Integer, member: Integer, row: Integer) -> Integer:
     """Write the entry of one present scalar if all its lengths are of one byte; else return 0."""
     kind, data = load_i64(member + _WORD * KIND), load_i64(member + _WORD * DATA)
     value, source = np.uint64(0), np.int64(0)
@@ -177,7 +184,7 @@ def store_scalar(address: int, entry: int, member: int, row: int) -> int:
 
 
 @compiled
-def store_entry(address: int, entry: int, row: int) -> int:
+def store_entry(address: Integer, entry: Integer, row: Integer) -> Integer:
     """Write an entry of any form; return the address past it."""
     member = load_i64(entry + _WORD * MEMBERS)
     last = member + RECORD_BYTES * load_i64(entry + _WORD * NUM_MEMBERS)
@@ -211,7 +218,9 @@ def store_entry(address: int, entry: int, row: int) -> int:
 
 
 @compiled
-def store_features(address: int, entries: int, num_entries: int, row: int) -> int:
+def store_features(
+    address: Integer, entries: Integer, num_entries: Integer, row: Integer
+) -> Integer:
     """Write all entries of a row; return the address past them."""
     for entry in range(entries, entries + RECORD_BYTES * num_entries, RECORD_BYTES):
         if load_i64(entry + _WORD * OMITS_MISSING):
@@ -228,14 +237,14 @@ def store_features(address: int, entries: int, num_entries: int, row: int) -> in
 
 
 @compiled
-def masked(crc: int) -> int:
+def masked(crc: Integer) -> Integer:
     """TFRecord's masking of a CRC32C."""
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return (rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF)
 
 
 @compiled
-def mixed(crc: int, seed: int) -> int:
+def mixed(crc: Integer, seed: Integer) -> Integer:
     """See `split.mixed`."""
     value = crc + seed
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -245,12 +254,12 @@ def mixed(crc: int, seed: int) -> int:
 
 @compiled
 def encode_rows(
-    num_rows: int,
-    entries: int,
-    num_entries: int,
+    num_rows: Integer,
+    entries: Integer,
+    num_entries: Integer,
     group_crcs: Array,
     bounds: Array,
-    seed: int,
+    seed: Integer,
     buffers: Array,
     lengths: Array,
     splits: Array,

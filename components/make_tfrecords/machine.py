@@ -12,10 +12,13 @@ from numba.extending import intrinsic
 
 from components.make_tfrecords.jit import compiled
 
+# An int64 or uint64 of the machine: numba tells them apart by use, mypy cannot.
+Integer = Any
+
 POLYNOMIAL = 0x82F63B78  # CRC32C, reflected (RFC 3720)
 
 
-def _loader(width: int, result: Any) -> Any:
+def _loader(width: Integer, result: Any) -> Any:
     @intrinsic
     def load(typing_context, address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -29,7 +32,7 @@ def _loader(width: int, result: Any) -> Any:
     return load
 
 
-def _storer(width: int) -> Any:
+def _storer(width: Integer) -> Any:
     @intrinsic
     def store(typing_context, address, value):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -98,7 +101,7 @@ def move_memory(typing_context, target, source, size):  # type: ignore[no-untype
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-def _instruction(width: int) -> Any:
+def _instruction(width: Integer) -> Any:
     """SSE4.2's crc32: crc of `width` more bits."""
     name = f"llvm.x86.sse42.crc32.{'64.64' if width == 64 else '32.8'}"
     state = ir.IntType(64 if width == 64 else 32)
@@ -139,7 +142,7 @@ _crc_64, _crc_8 = _instruction(64), _instruction(8)
 
 
 @compiled
-def crc32c_by_instruction(crc: int, address: int, size: int) -> int:
+def crc32c_by_instruction(crc: Integer, address: Integer, size: Integer) -> Integer:
     """Extend the CRC32C `crc` (0 at the start) by `size` bytes; needs SSE4.2."""
     crc = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     end = address + size
@@ -149,11 +152,11 @@ def crc32c_by_instruction(crc: int, address: int, size: int) -> int:
     while address < end:
         crc = _crc_8(crc, load_u8(address))
         address += 1
-    return crc ^ np.uint64(0xFFFFFFFF)  # type: ignore[return-value]
+    return crc ^ np.uint64(0xFFFFFFFF)
 
 
 @compiled
-def crc32c_by_table(crc: int, address: int, size: int) -> int:
+def crc32c_by_table(crc: Integer, address: Integer, size: Integer) -> Integer:
     """Extend the CRC32C `crc` (0 at the start) by `size` bytes on any machine."""
     crc = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     low = np.uint64(255)
@@ -167,7 +170,7 @@ def crc32c_by_table(crc: int, address: int, size: int) -> int:
     while address < end:
         crc = (crc >> np.uint64(8)) ^ _TABLES[0, (crc ^ load_u8(address)) & low]
         address += 1
-    return crc ^ np.uint64(0xFFFFFFFF)  # type: ignore[return-value]
+    return crc ^ np.uint64(0xFFFFFFFF)
 
 
 HAS_INSTRUCTION = bool(llvmlite.binding.get_host_cpu_features().get("sse4.2"))

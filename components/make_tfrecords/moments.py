@@ -22,7 +22,8 @@ def summary(
         splits: uint8 [rows].
 
     Returns:
-        Number of values, of missing ones, and of finite ones; of the finite ones mean, smallest, largest.
+        Number of values, of missing ones, and of finite ones; of the finite ones mean, smallest,
+        largest.
     """
     count, missing, finite, total = 0, 0, 0, 0.0
     low, high = np.inf, -np.inf

@@ -1,4 +1,7 @@
-"""Options of the conversion. Field names are command line flags, pipeline parameters and keys of params.yaml."""
+"""Options of the conversion.
+
+Field names are command line flags, pipeline parameters and keys of params.yaml.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,8 +33,10 @@ class ConvertOptions:
         num_shards: shards of each split; 0: chosen by the size of the source.
         layout: columns (one feature a column) or packed (one feature a kind).
         compression: of the shards: GZIP or empty.
-        schema_uri: dataset or schema.json of an earlier run, which this one must follow; empty: inferred.
-        max_unseen_share: with schema_uri: largest share of a column's strings that its vocabulary lacks.
+        schema_uri: dataset or schema.json of an earlier run, which this one must follow; empty:
+            inferred.
+        max_unseen_share: with schema_uri: largest share of a column's strings that its vocabulary
+        lacks.
         max_rejected_share: largest share of the rows that may be rejected.
         kinds: kind or source type by column, where the inferred one is not wanted.
         missing_tokens: texts that mean missing in columns of numbers, times and booleans.

@@ -64,6 +64,7 @@ class PartResult:
     statistics: dict[str, ColumnStatistics]
 
     def to_json(self) -> dict[str, Any]:
+        """JSON form, for the record of a part."""
         return {
             "shards": [shard.to_json() for shard in self.shards],
             "files": [file.to_json() for file in self.files],
@@ -76,6 +77,7 @@ class PartResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "PartResult":
+        """The inverse of `to_json`."""
         return cls(
             shards=[Shard(**shard) for shard in data["shards"]],
             files=[CommittedFile.from_json(file) for file in data["files"]],

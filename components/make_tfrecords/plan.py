@@ -1,6 +1,7 @@
 """What will be done: the schema, and which part of the sources becomes which shard.
 
-A plan depends on the sources and the options alone, never on the number of processes or machines; so do the bytes.
+A plan depends on the sources and the options alone, never on the number of processes or machines;
+so do the bytes.
 """
 
 import dataclasses
@@ -36,7 +37,10 @@ _WITHOUT_EFFECT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """See the module. `parts[i]` are the segments of the shards number i; `strict`: the schema is known to fit."""
+    """See the module. `parts[i]` are the segments of the shards number i.
+
+    `strict`: the schema is known to fit.
+    """
 
     fingerprint: str
     schema: Schema
@@ -44,6 +48,7 @@ class Plan:
     strict: bool
 
     def to_json(self) -> dict[str, Any]:
+        """JSON form, for the record of a part."""
         return {
             "fingerprint": self.fingerprint,
             "schema": self.schema.to_json(),
@@ -53,6 +58,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Plan":
+        """The inverse of `to_json`."""
         return cls(
             fingerprint=data["fingerprint"],
             schema=Schema.from_json(data["schema"]),
@@ -69,7 +75,10 @@ class Plan:
 def fingerprint_of(
     sources: Sequence[Source], options: ConvertOptions, schema: Schema | None
 ) -> str:
-    """Hex digest over the sources' names and contents, the options with an effect and a given schema."""
+    """Hex digest over the sources' names and contents.
+
+    The options with an effect and a given schema.
+    """
     effective = {
         name: value
         for name, value in dataclasses.asdict(options).items()
@@ -88,7 +97,10 @@ def fingerprint_of(
 
 
 def chosen_shards(num_bytes: int) -> int:
-    """Number of shards for a source of this size: a power of two, so that workers share them evenly."""
+    """Number of shards for a source of this size.
+
+    A power of two, so that workers share them evenly.
+    """
     shards = max(min(num_bytes / SMALL_SHARD_BYTES, MANY_SHARDS), num_bytes / LARGE_SHARD_BYTES)
     return min(1 << round(math.log2(max(1, shards))), MAX_SHARDS)
 

@@ -1,7 +1,7 @@
 """Parts converted side by side: as processes of this machine, or as shares of several machines.
 
-What a part does depends on the plan alone. A finished part leaves a record beside its shards, so that the next
-attempt goes on where this one was killed.
+What a part does depends on the plan alone. A finished part leaves a record beside its shards, so
+that the next attempt goes on where this one was killed.
 """
 
 import ctypes

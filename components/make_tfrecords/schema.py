@@ -1,4 +1,7 @@
-"""The schema of a dataset: from evidence, options and the label's values to features and classes."""
+"""The schema of a dataset.
+
+From evidence, options and the label's values to features and classes.
+"""
 
 import difflib
 import logging
@@ -168,7 +171,8 @@ def _task_and_classes(column: Evidence, options: ConvertOptions) -> tuple[Task, 
         return "regression", ()
     if len(values) > MAX_CLASSES:
         raise UndecidedError(
-            f"label {column.name!r} has more than {MAX_CLASSES} distinct values: is the task a regression?"
+            f"label {column.name!r} has more than {MAX_CLASSES} distinct values: is the task a "
+            "regression?"
         )
     if len(values) == 1:
         raise UndecidedError(

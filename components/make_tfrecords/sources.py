@@ -1,4 +1,7 @@
-"""Which files the user means, and a local, plain copy where they lie elsewhere or are compressed."""
+"""Which files the user means, and a local.
+
+Plain copy where they lie elsewhere or are compressed.
+"""
 
 import fnmatch
 import glob
@@ -30,7 +33,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LocalFile:
-    """A plain file on this machine; `name` is what messages call it and is the same on every machine."""
+    """A plain file on this machine.
+
+    `name` is what messages call it and is the same on every machine.
+    """
 
     name: str
     path: Path
@@ -77,7 +83,10 @@ def find_sources(options: ConvertOptions, folder: Path) -> list[Source]:
 
 
 def materialize(source: Source, folder: Path, encoding: str) -> list[LocalFile]:
-    """The plain UTF-8 files in a source; compressed or otherwise encoded ones are rewritten into `folder`."""
+    """The plain UTF-8 files in a source.
+
+    Compressed or otherwise encoded ones are rewritten into `folder`.
+    """
     return [
         LocalFile(name=name, path=_as_utf8(name, path, folder, encoding))
         for name, path in _unpacked(source, folder)

@@ -1,7 +1,9 @@
-"""Which split a row belongs to: a stable hash of the record's bytes, or of the group's value, against thresholds.
+"""Which split a row belongs to.
 
-The hash is the CRC32C that TFRecord framing needs anyway, mixed with the seed: equal rows have equal bytes and so
-stay on one side, whatever their order, file or run.
+A stable hash of the record's bytes, or of the group's value, against thresholds.
+
+The hash is the CRC32C that TFRecord framing needs anyway, mixed with the seed: equal rows have
+equal bytes and so stay on one side, whatever their order, file or run.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,7 @@
-"""Column statistics in one pass, in parts that merge: the same numbers whatever the number of processes."""
+"""Column statistics in one pass, in parts that merge.
+
+The same numbers whatever the number of processes.
+"""
 
 import math
 from collections import Counter
@@ -15,7 +18,8 @@ from components.make_tfrecords import moments
 
 MAX_BINS = 64
 MAX_VOCABULARY = 10_000
-# Beyond this many distinct strings a part keeps the more frequent half, so that memory stays bounded.
+# Beyond this many distinct strings a part keeps the more frequent half, so that memory stays
+# bounded.
 MAX_COUNTED = 1 << 16
 MAX_COUNTED_BYTES = 16 << 20
 
@@ -24,8 +28,8 @@ MAX_COUNTED_BYTES = 16 << 20
 class DyadicHistogram:
     """Counts in bins of width 2**exponent at multiples of it, at most `MAX_BINS` of them.
 
-    When values come to lie outside, bins are merged in pairs: counts stay exact, and histograms of parts merge
-    into the histogram of the whole.
+    When values come to lie outside, bins are merged in pairs: counts stay exact, and histograms of
+    parts merge into the histogram of the whole.
     """
 
     exponent: int = -1074
@@ -157,6 +161,7 @@ class ColumnStatistics:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """JSON form, for the record of a part."""
         data = dict(vars(self))
         data["histogram"] = {
             "exponent": self.histogram.exponent,
@@ -168,6 +173,7 @@ class ColumnStatistics:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "ColumnStatistics":
+        """The inverse of `to_json`."""
         histogram = data["histogram"]
         return cls(
             **{

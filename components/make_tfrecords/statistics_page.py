@@ -9,8 +9,8 @@ MAX_WORDS = 8
 _BAR_HEIGHT = 36
 _STYLE = """
 body { font: 14px/1.4 system-ui, sans-serif; margin: 1.5em; color: #222; background: #fff }
-table { border-collapse: collapse } td, th { padding: .35em .8em; text-align: left; vertical-align: top }
-tr + tr td { border-top: 1px solid #ddd } th { border-bottom: 2px solid #888 }
+table { border-collapse: collapse } td, th { padding: .35em .8em; text-align: left; vertical-align:
+top } tr + tr td { border-top: 1px solid #ddd } th { border-bottom: 2px solid #888 }
 td.n { text-align: right; font-variant-numeric: tabular-nums } .dim { color: #777 }
 .warn { color: #a40 } svg { fill: #47a }
 """

@@ -1,4 +1,6 @@
-"""Source types and the one treatment each of them gets: from any Arrow array to what an Example can hold.
+"""Source types and the one treatment each of them gets.
+
+From any Arrow array to what an Example can hold.
 
 | source type | stored as |
 | --- | --- |
@@ -33,7 +35,10 @@ CANONICAL: dict[str, pa.DataType] = {
 
 
 def kind_of(source: pa.DataType, column: str) -> Kind:
-    """Kind of a source type, of its elements for lists. Raises InputError for a type without a treatment."""
+    """Kind of a source type, of its elements for lists.
+
+    Raises InputError for a type without a treatment.
+    """
     if is_list(source) and not is_list(source.value_type):
         return kind_of(source.value_type, column)
     source = plain(source)
@@ -141,7 +146,10 @@ def plain(source: pa.DataType) -> pa.DataType:
 
 
 class CanonicalArray(NamedTuple):
-    """An array of the canonical type of its kind, and masks of rows that cannot be stored by reason."""
+    """An array of the canonical type of its kind.
+
+    And masks of rows that cannot be stored by reason.
+    """
 
     array: pa.Array
     faults: list[tuple[npt.NDArray[np.bool_], str]]

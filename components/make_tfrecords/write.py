@@ -1,4 +1,7 @@
-"""One shard: records appended to a local file, their offsets beside it, both uploaded when complete."""
+"""One shard: records appended to a local file, their offsets beside it.
+
+Both uploaded when complete.
+"""
 
 import zlib
 from pathlib import Path
@@ -37,7 +40,10 @@ class ShardWriter:
         self._write(self._deflate.compress(records) if self._deflate else records)
 
     def finish(self, store: Store) -> tuple[Shard, list[CommittedFile]] | None:
-        """Complete both files and upload them; None for a shard without records, which is not written."""
+        """Complete both files and upload them.
+
+        None for a shard without records, which is not written.
+        """
         if self._deflate:
             self._write(self._deflate.flush())
         self._file.close()

@@ -84,7 +84,10 @@ class Rows:
 
 
 class MismatchError(RelayError):
-    """Values contradict a schema that was inferred from a sample: it has to be inferred from all rows."""
+    """Values contradict a schema that was inferred from a sample.
+
+    It has to be inferred from all rows.
+    """
 
 
 class UndecidedError(InputError):
@@ -102,10 +105,16 @@ class Reader(Protocol):
         """Name for messages of the file that holds row `row`, counted from 0 over the source."""
 
     def split(self, num_parts: int) -> list[tuple[int, int]]:
-        """Cut the source into at most `num_parts` ranges (start, stop) of similar size, none of them empty."""
+        """Cut the source into at most `num_parts` ranges (start, stop) of similar size.
+
+        None of them empty.
+        """
 
     def sample(self, start: int, stop: int) -> Iterator[Rows]:
-        """A few rows from the beginning of a range, untyped as `read` gives them without features."""
+        """A few rows from the beginning of a range.
+
+        Untyped as `read` gives them without features.
+        """
 
     def read(
         self, start: int, stop: int, features: Mapping[str, Feature] | None, *, strict: bool = True
@@ -115,7 +124,8 @@ class Reader(Protocol):
         Args:
             start: first unit of the range.
             stop: unit past the range.
-            features: columns to read, by name, with the type to read them as; None: all, text as binary.
+            features: columns to read, by name, with the type to read them as; None: all, text as
+                binary.
             strict: whether a value that does not have its column's type rejects the row.
 
         Raises:

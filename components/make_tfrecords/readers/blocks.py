@@ -39,7 +39,8 @@ def blocks(
             rest = data[end:]
             if len(rest) > MAX_RECORD_BYTES:
                 raise InputError(
-                    f"{path} has a record longer than {MAX_RECORD_BYTES >> 20} MiB near byte {start}: "
+                    f"{path} has a record longer than {MAX_RECORD_BYTES >> 20} MiB near byte "
+                    f"{start}: "
                     "is a quote not closed, or is this another format?"
                 )
             if end:
@@ -52,7 +53,10 @@ def line_end(data: bytes) -> int:
 
 
 def line_end_after(path: Path, target: int, size: int) -> int:
-    """Position past the first line feed at or after `target`; `size`, the file's, if there is none."""
+    """Position past the first line feed at or after `target`.
+
+    `size`, the file's, if there is none.
+    """
     with path.open("rb") as file:
         file.seek(target)
         while piece := file.read(BLOCK_BYTES):

@@ -1,7 +1,9 @@
-"""Where CSV records end: a quoted field may hold line ends, so only a scan from a record's start can tell.
+"""Where CSV records end.
 
-The states follow pyarrow's own CSV parser: a quote opens a quoted field only at the field's start, two quotes
-within one stand for one, and what follows a closing quote is unquoted.
+A quoted field may hold line ends, so only a scan from a record's start can tell.
+
+The states follow pyarrow's own CSV parser: a quote opens a quoted field only at the field's start,
+two quotes within one stand for one, and what follows a closing quote is unquoted.
 """
 
 from typing import Any
@@ -33,8 +35,8 @@ def scan_records(
         target: position whose first record end from there on is wanted.
 
     Returns:
-        State past the last byte; position past the first line feed at or after `target` that ends a record, and
-        past the last one of all (-1 where there is none); number of records that end.
+        State past the last byte; position past the first line feed at or after `target` that ends a
+        record, and past the last one of all (-1 where there is none); number of records that end.
     """
     first_end, last_end, num_ends = -1, -1, 0
     for position in range(data.size):

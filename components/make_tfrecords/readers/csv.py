@@ -85,7 +85,8 @@ class CsvReader:
         )
 
     def _scan(self, data: bytes, state: int, target: int) -> tuple[int, int, int, int]:
-        return scan_records(np.frombuffer(data, np.uint8), state, ord(self._delimiter), target)
+        characters = np.frombuffer(data, np.uint8)
+        return tuple(scan_records(characters, state, ord(self._delimiter), target))
 
     def _record_end_after(self, target: int) -> int:
         """Position past the record that holds the byte at `target`."""
@@ -246,7 +247,10 @@ def _contains_quote(path: Path) -> bool:
 
 
 def _read_header(name: str, head: bytes, delimiter: str) -> tuple[int, str, list[str]]:
-    """Position of the first row, delimiter and column names of a CSV file that begins with `head`."""
+    """Position of the first row.
+
+    Delimiter and column names of a CSV file that begins with `head`.
+    """
     skipped = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     body = head[skipped:]
     if not body.strip():
@@ -272,9 +276,11 @@ def _check_names(source: str, names: Sequence[str]) -> None:
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise InputError(
-            f"{source}: the header names {', '.join(map(repr, doubled))} more than once. Rename the columns"
+            f"{source}: the header names {', '.join(map(repr, doubled))} more than once. Rename "
+            "the columns"
         )
     if not all(names):
         raise InputError(
-            f"{source}: column {names.index('') + 1} of {len(names)} has no name in the header {names}"
+            f"{source}: column {names.index('') + 1} of {len(names)} has no name in the header "
+            f"{names}"
         )

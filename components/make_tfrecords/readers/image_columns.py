@@ -42,7 +42,10 @@ class ImageColumnReader:
             yield from self._with_images(rows)
 
     def _with_images(self, rows: Rows) -> Iterator[Rows]:
-        """The rows in pieces that hold few images each; what is not in a piece is counted in the last."""
+        """The rows in pieces that hold few images each.
+
+        What is not in a piece is counted in the last.
+        """
         num_kept = len(rows.numbers)
         for start in range(0, num_kept, BATCH_ROWS):
             stop = min(start + BATCH_ROWS, num_kept)

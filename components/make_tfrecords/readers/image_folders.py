@@ -18,7 +18,10 @@ SAMPLE_FILES = 64
 
 
 class ImageFolderReader:
-    """Local files, one row each; units are files. The class is the outermost folder below the source."""
+    """Local files, one row each; units are files.
+
+    The class is the outermost folder below the source.
+    """
 
     def __init__(self, name: str, files: Sequence[LocalFile]) -> None:
         self.name = name
@@ -26,7 +29,8 @@ class ImageFolderReader:
         for file in files:
             if "/" not in file.name:
                 raise InputError(
-                    f"the image {file.name} lies in no class folder. Expected <class>/<image> below the "
+                    f"the image {file.name} lies in no class folder. Expected <class>/<image> "
+                    "below the "
                     "source: name the folder that holds the class folders"
                 )
 

@@ -103,8 +103,8 @@ class JsonLinesReader:
             values = [record.get(name) for record in records]
             lenient = name in self._options.kinds
             rows.columns[name], wrong = typed_array(values, feature, lenient=lenient)
-            for index in np.flatnonzero(wrong):
-                reject(int(index), name, f"is not of type {feature.source_type}")
+            for place in np.flatnonzero(wrong):
+                reject(int(place), name, f"is not of type {feature.source_type}")
         known = features.keys() | set(self._options.drop)
         for index, record in enumerate(records):
             if not record.keys() <= known:

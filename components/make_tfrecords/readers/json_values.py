@@ -90,7 +90,9 @@ def _check_range(values: Sequence[Any]) -> None:
 def typed_array(
     values: Sequence[Any], feature: Feature, *, lenient: bool
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """An array for a feature, and a mask of values that do not have its type (missing in the array).
+    """An array for a feature.
+
+    And a mask of values that do not have its type (missing in the array).
 
     Args:
         values: of JSON.

@@ -85,7 +85,10 @@ def _rows(batch: pa.RecordBatch, wanted: list[str] | None) -> Rows:
 
 
 def flattened(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Columns by name, the fields of structs in place of the structs; a missing struct has missing fields."""
+    """Columns by name, the fields of structs in place of the structs.
+
+    A missing struct has missing fields.
+    """
     columns: dict[str, pa.Array] = {}
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if pa.types.is_struct(field.type):

@@ -17,7 +17,10 @@ TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 def convert_text(
     text: pa.Array, target: pa.DataType, missing_tokens: Sequence[str]
 ) -> tuple[pa.Array, np.ndarray[Any, Any]]:
-    """Convert binary text to a type; return the array and the mask of values that do not convert (null there)."""
+    """Convert binary text to a type.
+
+    Return the array and the mask of values that do not convert (null there).
+    """
     distinct = text.dictionary_encode()
     words = distinct.dictionary
     arrays, wrong = [], []
