@@ -118,6 +118,19 @@ class PartConverter:
         Raises:
             MismatchError: the plan is not strict, and the rows contradict its schema.
         """
+        try:
+            self._read_segments(readers, on_rows)
+            for writer in self._writers:
+                finished = writer.finish(store)
+                if finished:
+                    self._result.shards.append(finished[0])
+                    self._result.files.extend(finished[1])
+        finally:
+            for writer in self._writers:
+                writer.close()
+        return self._result
+
+    def _read_segments(self, readers: Sequence[Reader], on_rows: Callable[[int], None]) -> None:
         for number, segment in enumerate(self._segments):
             self._result.segment_rows.append(0)
             reader = readers[segment.source]
@@ -126,12 +139,6 @@ class PartConverter:
             ):
                 self._take(number, rows)
                 on_rows(rows.num_rows)
-        for writer in self._writers:
-            finished = writer.finish(store)
-            if finished:
-                self._result.shards.append(finished[0])
-                self._result.files.extend(finished[1])
-        return self._result
 
     def _take(self, segment: int, rows: Rows) -> None:
         rows = self._canonical(rows)

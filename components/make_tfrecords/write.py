@@ -63,6 +63,10 @@ class ShardWriter:
         )
         return shard, files
 
+    def close(self) -> None:
+        """Close the file, whether or not the shard was completed."""
+        self._file.close()
+
     def _write(self, data: Any) -> None:
         view = memoryview(data)
         try:
