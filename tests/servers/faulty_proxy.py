@@ -30,6 +30,7 @@ class FaultyProxy:
         self._target = (host, int(port))
         self.choose = choose
         self.num_requests = 0
+        self.head = b""  # of the newest request
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._closed = threading.Event()
@@ -63,6 +64,7 @@ class FaultyProxy:
             return
         self.num_requests += 1
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
+        self.head = head
         fault = self.choose(method, path)
         if fault and fault.kind == "reset-request":
             _reset(client)

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +31,19 @@ def gcs_server():
     ]
     with _running(command, port, {}):
         yield address
+
+
+@contextlib.contextmanager
+def gcs_emulator():
+    """Another GCS server (gcp-storage-emulator), honest about resumable uploads."""
+    port = free_port()
+    program = Path(sys.executable).parent / "gcp-storage-emulator"
+    command = [
+        *(str(program), "start", "--host", "127.0.0.1", "--port", str(port), "--in-memory"),
+        *("--default-bucket", "bucket", "--quiet"),
+    ]
+    with _running(command, port, {}):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from components.storage.errors import AccessDeniedError, StoreUnavailableError
 from components.storage.open import open_store
 from components.storage.retry import Deadlines
 from tests.servers.faulty_proxy import Fault, FaultyProxy, first, sometimes
+from tests.servers.object_stores import gcs_emulator
 from tests.storage.conftest import use_gcs, use_s3
 
 QUICK = Deadlines(total_secs=20.0, attempt_secs=1.5)
@@ -206,6 +207,64 @@ def test_commits_through_a_fifth_of_failures_are_whole_or_absent(proxied, tmp_pa
         commit(store, f"{number}/m.json", files, {"writer": f"me, {number}"})
         manifest = open_committed(store, f"{number}/m.json")
         assert len(files_of(manifest)) == 2
+
+
+def test_a_token_that_expires_during_an_upload_is_refreshed(gcs_address, tmp_path, monkeypatch):
+    import google.auth.credentials
+    from google.cloud import storage
+
+    from components.storage import gcs
+
+    class Expiring(google.auth.credentials.Credentials):
+        refreshed = 0
+
+        def refresh(self, request):
+            self.refreshed += 1
+            self.token = f"token-{self.refreshed}"
+
+    with FaultyProxy(gcs_address) as proxy:
+        credentials = Expiring()
+        client = storage.Client(
+            project="p",
+            credentials=credentials,
+            client_options={"api_endpoint": proxy.address},
+        )
+        monkeypatch.setattr(gcs, "_client", lambda pid: client)
+        store = open_store(f"gs://bucket/{tmp_path.name}", deadlines=QUICK)
+        (tmp_path / "source").write_bytes(BIG * 8)
+        chunks = []
+
+        def choose(method, path):
+            if b"token-1" in proxy.head and len(chunks) >= 1:
+                return Fault(401)
+            if method == "PUT":
+                chunks.append(path)
+            return None
+
+        proxy.choose = choose
+        store.upload("big", tmp_path / "source")
+        assert credentials.refreshed >= 2
+        store.download("big", tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == BIG * 8
+
+
+def test_large_files_on_a_server_that_is_strict_about_resumable_uploads(tmp_path):
+    with gcs_emulator() as address, FaultyProxy(address) as proxy, use_gcs(proxy.address):
+        store = open_store("gs://bucket/strict", deadlines=QUICK)
+        (tmp_path / "source").write_bytes(BIG * 8)
+        seen = []
+
+        def choose(method, path):
+            seen.append((method, path))
+            chunks = [path for method, path in seen if method == "PUT"]
+            return Fault(503) if method == "PUT" and len(chunks) in (2, 3) else None
+
+        proxy.choose = choose
+        store.upload("big", tmp_path / "source")
+        assert len([path for method, path in seen if method == "PUT"]) >= 4
+        store.download("big", tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == BIG * 8
+        assert [found.name for found in store.list()] == ["big"]
 
 
 def test_credentials_are_in_no_message(proxied, caplog):
