@@ -24,7 +24,7 @@ from components.contracts.report import (
 )
 from components.contracts.split import SplitReader
 from components.contracts.trained_model import TrainedModel, load_trained_model
-from components.contracts.training_run import read_completion, read_run
+from components.contracts.training_run import TrainingRun, read_completion, read_run
 from components.evaluate_model.champion import ChampionModel, open_champion
 from components.evaluate_model.findings import Findings
 from components.evaluate_model.measure import make_tally
@@ -56,10 +56,10 @@ def evaluate_model(options: EvaluateOptions, output_uri: str) -> Report:
     store, run_store = open_store(options.dataset_uri), open_store(options.run_uri)
     dataset = open_dataset(store)
     dataset.shards_of(options.split)
-    read_run(run_store)
+    run = read_run(run_store)
     step = choose_step(run_store, options.checkpoint)
     output = open_store(output_uri)
-    identity = _identity(options, dataset, step)
+    identity = _identity(options, dataset, run, step)
     previous = _committed(output, identity)
     if previous is not None:
         return previous
@@ -102,8 +102,9 @@ def result_of(report: Report, report_uri: str) -> dict[str, Any]:
     }
 
 
-def _identity(options: EvaluateOptions, dataset: Dataset, step: int) -> str:
-    parts = [dataclasses.asdict(options), dataset.fingerprint, step]
+def _identity(options: EvaluateOptions, dataset: Dataset, run: TrainingRun, step: int) -> str:
+    trained = [dataset.fingerprint, run.fingerprint, run.created, step]
+    parts = [dataclasses.asdict(options), *trained]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -165,19 +165,22 @@ class _Scorer:
         self._slices = slices
         self._served = served
         self.compiled = CompiledMetrics(trained.model)
-        self._forward = tf.function(self._forward_pass)
-        self._ready = False
+        self._forward: Any = None
 
     def prepared(self, serialized: tf.data.Dataset) -> tf.data.Dataset:
         """Parse and preprocess while the model is at work."""
-        return serialized.map(self._prepare, num_parallel_calls=2, deterministic=True).prefetch(2)
+        batches = serialized.map(self._prepare, num_parallel_calls=2, deterministic=True)
+        self._specs = batches.element_spec[:2]
+        return batches.prefetch(2)
 
     def score(self, batch: Any) -> tuple[Any, Any, tuple[Any, ...], Any]:
         """Labels, outputs, slice codes and the champion's outputs of one batch, as arrays."""
         inputs, labels, codes, raw = batch
-        if not self._ready:
+        if self._forward is None:
             self.compiled.build(inputs, labels_for_loss(labels, self._dataset.schema))
-            self._ready = True
+            # Traced for batches of any size, since the last one of each shard is smaller.
+            forward = tf.function(self._forward_pass)
+            self._forward = forward.get_concrete_function(*self._specs)
         outputs, loss = self._forward(inputs, labels)
         self.compiled.add_loss(float(loss), len(labels))
         served = self._served(raw).numpy() if self._served is not None else None

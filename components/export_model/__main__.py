@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     values = parse(parser, arguments)
     export_root, result = values.pop("export_root"), values.pop("result")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("absl").setLevel(logging.WARNING)  # TensorFlow's own progress lines
     options = options_from(ExportOptions, values)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from components.export_model.export import export_model  # imports TensorFlow

@@ -63,17 +63,22 @@ def promote(root: Store, candidate: Candidate) -> tuple[bool, Champion]:
             return _crowned(candidate, None)
         if champion.version == candidate.version or candidate.version in champion.rolled_back:
             return None
-        if champion.metric != candidate.metric:
-            raise InputError(
-                f"the champion of {root.uri}, version {champion.version}, was chosen by "
-                f"{champion.metric!r}, this export by {candidate.metric!r}: set promote_metric to "
-                "the same, or publish to another export root"
-            )
+        check_metric(root, champion, candidate.metric)
         score = candidate.champion_scores.get(champion.version, champion.score)
         return _crowned(candidate, champion) if _is_better(candidate, score) else None
 
     champion = _move(root, decide)
     return champion.version == candidate.version, champion
+
+
+def check_metric(root: Store, champion: Champion | None, metric: str) -> None:
+    """Raise InputError if the champion was chosen by another metric than `metric`."""
+    if champion is not None and champion.metric != metric:
+        raise InputError(
+            f"the champion of {root.uri}, version {champion.version}, was chosen by "
+            f"{champion.metric!r}, this export by {metric!r}: set promote_metric to the same, or "
+            "publish to another export root"
+        )
 
 
 def roll_back(root: Store, version: int = 0) -> Champion:

@@ -17,6 +17,7 @@ from components.contracts.training_run import TrainingRun, read_run
 from components.export_model.champion import (
     Candidate,
     apply_retention,
+    check_metric,
     promote,
     write_serving_config,
 )
@@ -57,7 +58,10 @@ def export_model(options: ExportOptions, export_root: str) -> dict[str, Any]:
     """
     root = open_store(export_root)
     report, reference = _read_evaluation(options)
-    candidate_score = _score(report, options)
+    score = 0.0
+    if options.promote:
+        score = _score(report, options)
+        check_metric(root, read_champion(root)[0], promote_metric(report, options))
     store, run_store = open_store(options.dataset_uri), open_store(options.run_uri)
     dataset, run = open_dataset(store), read_run(run_store)
     _check_same_model(options, report, dataset, run)
@@ -68,7 +72,7 @@ def export_model(options: ExportOptions, export_root: str) -> dict[str, Any]:
         version = _publish(options, root, store, dataset, trained, report, reference, identity)
     else:
         log.info("version %d at %s is this model already", version, root.uri)
-    return _finish(options, root, version, report, candidate_score)
+    return _finish(options, root, version, report, score)
 
 
 def _publish(

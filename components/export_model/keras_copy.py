@@ -26,7 +26,7 @@ def write_keras_copy(folder: Path, trained: TrainedModel, work: Path) -> str:
     path = folder / KERAS_NAME
     path.parent.mkdir(exist_ok=True)
     weights = work / "weights.npz"
-    np.savez(weights, *[variable.numpy() for variable in trained.model.variables])
+    np.savez(weights, *[variable.numpy() for variable in trained.model.weights])
     try:
         trained.model.save(path)
         problem = _problem(path, trained.run.model_module, weights)

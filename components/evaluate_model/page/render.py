@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from components.contracts.report import Report
-from components.evaluate_model.page import charts, tables
+from components.evaluate_model.page import charts, slice_tables, tables
 from components.evaluate_model.page.elements import Markup, element, join
 from components.evaluate_model.page.numbers import figure, moment
 
@@ -25,7 +25,7 @@ def render(report: Report) -> str:
     sections = [
         ("verdict", "Verdict", _verdict(report)),
         ("metrics", "Metrics", [tables.metrics(report), _metrics_note(report)]),
-        ("slices", "Slices", tables.slices(report)),
+        ("slices", "Slices", slice_tables.slices(report)),
         ("curves", "Curves", _curves(report)),
         ("calibration", "Calibration", _calibration(report)),
         ("data", "Data", _data(report)),
