@@ -26,11 +26,11 @@ def main(arguments: list[str] | None = None) -> None:
     values = parse(parser, arguments)
     output_uri, result, page = (values.pop(name) for name in ("output_uri", "result", "html"))
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("absl").setLevel(logging.WARNING)  # TensorFlow's own progress lines
     options = options_from(EvaluateOptions, values)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from components.evaluate_model.evaluate import evaluate_model, result_of  # imports TensorFlow
 
+    logging.getLogger("absl").setLevel(logging.WARNING)  # TensorFlow's own progress lines
     report = evaluate_model(options, output_uri)
     if page:
         Path(page).parent.mkdir(parents=True, exist_ok=True)

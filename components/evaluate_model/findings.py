@@ -4,8 +4,12 @@ import dataclasses
 import importlib.metadata
 import json
 import math
+import os
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from components.contracts.dataset import Dataset
@@ -22,6 +26,8 @@ from components.evaluate_model.thresholds import Rule, check_rules, decide
 # Relative difference allowed between the loss that training measured and ours: the sums are taken
 # in another order; under mixed precision the last layer is computed more exactly here.
 _AGREEMENT = {"none": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
+# Set when an image is built.
+CODE_VERSION_VARIABLE = "RELAY_CODE_VERSION"
 _VERSIONED = ("tensorflow", "keras", "numpy")
 
 
@@ -224,6 +230,7 @@ class Findings:
             "dataset_uri": options.dataset_uri,
             "dataset_fingerprint": self._dataset.fingerprint,
             "model_module": run.model_module,
+            "code_version": code_version(),
             "hyperparameters": dict(run.hyperparameters),
             "training_options": dict(run.options),
             "evaluation_options": _lists(dataclasses.asdict(options)),
@@ -240,6 +247,24 @@ def _training_summary(completion: Completion | None) -> dict[str, Any]:
     summary = dataclasses.asdict(completion)
     summary["history"] = [_finite(record) for record in completion.history]
     return dict(_lists(summary))
+
+
+def code_version() -> str:
+    """Version of this code: what the image was built with, or the commit of the checkout."""
+    built = os.environ.get(CODE_VERSION_VARIABLE)
+    if built:
+        return built
+    found = (
+        subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+        )
+        if shutil.which("git")
+        else None
+    )
+    return found.stdout.strip() if found and found.returncode == 0 else "unknown"
 
 
 def _lists(value: Any) -> Any:

@@ -24,11 +24,11 @@ def main(arguments: list[str] | None = None) -> None:
     values = parse(parser, arguments)
     export_root, result = values.pop("export_root"), values.pop("result")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("absl").setLevel(logging.WARNING)  # TensorFlow's own progress lines
     options = options_from(ExportOptions, values)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from components.export_model.export import export_model  # imports TensorFlow
 
+    logging.getLogger("absl").setLevel(logging.WARNING)  # TensorFlow's own progress lines
     found = export_model(options, export_root)
     if result:
         Path(result).write_text(json.dumps(found, allow_nan=False), encoding="utf-8")

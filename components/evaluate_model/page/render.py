@@ -220,6 +220,7 @@ def _lineage(report: Report) -> list[Any]:
         ("dataset", lineage["dataset_uri"]),
         ("dataset fingerprint", lineage["dataset_fingerprint"]),
         ("model module", lineage["model_module"]),
+        ("code version", lineage["code_version"]),
         ("evaluated with", _pairs(versions["evaluation"])),
         ("trained with", _pairs(versions["training"]) or "–"),
     ]
