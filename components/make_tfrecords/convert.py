@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from components.contracts.dataset import MANIFEST_NAME, Dataset, open_dataset
-from components.contracts.errors import RetryableError
+from components.contracts.errors import InputError, RetryableError
 from components.make_tfrecords.commit import commit_dataset
 from components.make_tfrecords.enforce import as_plan, check_columns_follow, read_schema
 from components.make_tfrecords.infer import merged
@@ -125,10 +125,16 @@ def _sampled_plan(
 def make_plan(
     inputs: Inputs, fingerprint: str, options: ConvertOptions, workers: Workers, *, sampled: bool
 ) -> Plan:
-    """Decide parts and schema, from a sample of the rows or from all. Raises InputError."""
+    """Decide parts and schema, from a sample of the rows or from all.
+
+    Raises:
+        InputError: there is no row, or build_schema or check_columns_follow refuses the columns.
+    """
     readers = open_readers(inputs, options)
     parts = plan_parts(readers, inputs.sizes, options.num_shards)
     evidence = merged(workers.gather(parts, sampled=sampled), optional=inputs.format == "jsonl")
+    if not evidence:
+        raise InputError(f"{', '.join(options.sources)} has column names, but no row")
     if options.schema_uri:
         previous = read_schema(options.schema_uri)
         check_columns_follow(previous, evidence, options)
