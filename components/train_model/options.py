@@ -68,6 +68,8 @@ class TrainOptions:
         port: of the supervisors (agreement, /healthz, /metrics) on a cluster; 0: any free one.
         termination_secs: time a SIGTERM leaves for the last checkpoint.
         log_secs: seconds between two progress lines.
+        kubernetes: fields of components.train_model.launch.options (image, resources, env, ...),
+            for launcher=kubernetes (JSON).
     """
 
     dataset_uri: str
@@ -106,6 +108,7 @@ class TrainOptions:
     port: int = 0
     termination_secs: float = 25.0
     log_secs: float = 5.0
+    kubernetes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check what can be checked without the data. Raises InputError."""
@@ -150,6 +153,7 @@ _OPERATIONAL = frozenset(
     {"launcher", "steps_per_call", "checkpoint_steps", "keep_newest", "keep_every"}
     | {"heartbeat_secs", "collective_timeout_secs", "limits", "max_restarts", "warm_spare"}
     | {"local_tier", "port", "termination_secs", "log_secs", "communication", "dataset_uri"}
+    | {"kubernetes"}
 )
 
 

@@ -18,6 +18,7 @@ from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import TOKEN_VARIABLE
 from components.train_model.worker.assignment import die_with_parent
 from components.train_model.worker.cluster import read_cluster
+from components.train_model.worker.lease import LEASE_VARIABLE
 from components.train_model.worker.logs import set_up_logging
 from components.train_model.worker.server import listen
 from components.train_model.worker.supervisor import Supervisor
@@ -43,6 +44,7 @@ def main() -> int:
         token=_required(TOKEN_VARIABLE),
         folder=folder,
         listening=_listening(cluster.supervisors[cluster.index]),
+        lease_secs=float(os.environ.get(LEASE_VARIABLE) or 0),
     )
     return supervisor.run() or EXIT_OK
 

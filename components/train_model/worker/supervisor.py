@@ -1,5 +1,6 @@
 """The supervisor, PID 1 of a worker: owns its trainer's life and imports no TensorFlow."""
 
+import math
 import os
 import secrets
 import signal
@@ -17,6 +18,7 @@ from components.contracts.errors import (
     EXIT_RETRYABLE,
     EXIT_STALLED,
     EXIT_TERMINATED,
+    PermanentError,
     RelayError,
     error_for,
     is_retryable,
@@ -28,6 +30,7 @@ from components.train_model.worker.agreement import Decision, Join, Leader, Memb
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
 from components.train_model.worker.heartbeat import Beat
+from components.train_model.worker.lease import LeaseWatch
 from components.train_model.worker.limits import PhaseLimits
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.logs import WorkerLog
@@ -35,6 +38,7 @@ from components.train_model.worker.memory import oom_kills
 from components.train_model.worker.metrics import WorkerMetrics
 from components.train_model.worker.round import decide
 from components.train_model.worker.server import start_server
+from components.train_model.worker.status import Status, StatusWriter
 from components.train_model.worker.trainer_process import TrainerProcess
 
 TICK_SECS = 0.05
@@ -71,9 +75,24 @@ class Supervisor:
         token: str,
         folder: Path,
         listening: socket.socket,
+        lease_secs: float = 0.0,
     ) -> None:
-        """`folder`: this worker's own, for heartbeat files, shards and the local tier."""
+        """Prepare to supervise.
+
+        Args:
+            options: of the run.
+            cluster: this worker among its peers.
+            run: what is trained.
+            run_uri: where it lies.
+            token: shared by the job's workers.
+            folder: this worker's own, for heartbeat files, shards and the local tier.
+            listening: socket of the supervisor's port.
+            lease_secs: end when no launcher has renewed its lease for so long; 0: there is none.
+        """
         self._listening = listening
+        self._lease_secs = lease_secs
+        self._lease_message = ""
+        self._status = Status()
         self._options = options
         self._cluster = cluster
         self._run_uri = run_uri
@@ -103,14 +122,38 @@ class Supervisor:
         self._tier.clear_foreign()
         server = self._serve()
         member = Member(self._cluster.supervisors[0], self._token)
+        followers = self._start_followers()
         try:
-            return self._rounds(member)
+            code = self._rounds(member)
+            if code != EXIT_OK and self._lease_message:
+                raise PermanentError(self._lease_message)
+            return code
         finally:
+            for follower in followers:
+                follower.end()
             for process in (self._trainer, self._spare):
                 if process is not None:
                     process.kill()
             server.shutdown()
             server.server_close()
+
+    def _start_followers(self) -> list[LeaseWatch | StatusWriter]:
+        """Threads that only a launcher far away needs."""
+        if not self._lease_secs:
+            return []
+        followers: list[LeaseWatch | StatusWriter] = [
+            LeaseWatch(self._store, self._lease_secs, self._on_lease_lost)
+        ]
+        if self._cluster.index == 0:
+            followers.append(StatusWriter(self._store, lambda: self._status))
+        for follower in followers:
+            follower.start()
+        return followers
+
+    def _on_lease_lost(self, message: str) -> None:
+        self._log.warning("%s", message, extra={"event": "lease"})
+        self._lease_message = message
+        self._terminated.set()
 
     def _serve(self) -> ThreadingHTTPServer:
         leader = None
@@ -268,6 +311,7 @@ class Supervisor:
             now = self._last_tick = time.monotonic()
             beat = trainer.beat()
             self._metrics.update(beat, max(decision.restore_step, 0))
+            self._status = _status_of(beat, decision)
             code = trainer.exit_code()
             if code is not None:
                 return self._ending(trainer, code, oom_kills() > oom_before)
@@ -347,6 +391,19 @@ class Supervisor:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._terminated.set()
+
+
+def _status_of(beat: Beat, decision: Decision) -> Status:
+    done = beat.step - max(decision.restore_step, 0)
+    return Status(
+        incarnation=decision.incarnation,
+        phase=beat.phase,
+        step=beat.step,
+        target=beat.target,
+        committed=beat.committed,
+        loss=beat.loss if math.isfinite(beat.loss) else 0.0,
+        steps_per_second=round(done / beat.total, 3) if beat.total and done > 0 else 0.0,
+    )
 
 
 def _error_of(ending: Ending) -> RelayError:
