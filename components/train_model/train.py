@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from components.contracts.command_line import options_from
 from components.contracts.dataset import Dataset, open_dataset
 from components.contracts.errors import InputError, PermanentError
 from components.contracts.training_run import (
@@ -24,6 +25,7 @@ from components.storage.base import Store
 from components.storage.errors import AlreadyExistsError
 from components.storage.open import open_store
 from components.train_model.launch.local import launch_local
+from components.train_model.launch.options import KubernetesOptions
 from components.train_model.options import TrainOptions, weight_options
 
 log = logging.getLogger("relay.launcher")
@@ -38,15 +40,19 @@ def train_model(options: TrainOptions, output_uri: str) -> Completion:
         InputError: dataset, module or options cannot work, or another run lies at `output_uri`.
         RelayError: training failed for good; the message says why.
     """
+    place = _place(options)
     dataset = open_dataset(open_store(options.dataset_uri))
     _check_data(options, dataset)
     store = open_store(output_uri)
-    _begin(store, _describe(options, dataset))
+    run = _begin(store, _describe(options, dataset))
     completion = read_completion(store)
     if completion is None:
-        if options.launcher != "local":
-            raise InputError("launcher 'kubernetes' is not part of this version: use 'local'")
-        launch_local(options, output_uri)
+        if place is not None:
+            from components.train_model.launch.kubernetes import launch_on_kubernetes
+
+            launch_on_kubernetes(options, place, run, output_uri)
+        else:
+            launch_local(options, output_uri)
         completion = read_completion(store)
     if completion is None:
         raise PermanentError(f"all workers ended with 0, but {output_uri} has no complete.json")
@@ -82,7 +88,7 @@ def _check_data(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def _describe(options: TrainOptions, dataset: Dataset) -> TrainingRun:
-    source = _source_digest(options.model_module)
+    source = _source_digest(options.model_module) or str(options.kubernetes.get("image", ""))
     parts = [weight_options(options), dataset.fingerprint, source]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return TrainingRun(
@@ -97,16 +103,28 @@ def _describe(options: TrainOptions, dataset: Dataset) -> TrainingRun:
     )
 
 
-def _begin(store: Store, run: TrainingRun) -> None:
-    """Create `run.json`, or make sure that the one there describes the same run."""
+def _place(options: TrainOptions) -> KubernetesOptions | None:
+    """Where on a cluster to train; None for this machine."""
+    if options.launcher == "kubernetes":
+        return options_from(KubernetesOptions, options.kubernetes)
+    if not _has("tensorflow"):
+        raise InputError(
+            "launcher=local trains in this process' own environment, which has no TensorFlow. Use "
+            "launcher=kubernetes, or run the step in Relay's TensorFlow image"
+        )
+    return None
+
+
+def _begin(store: Store, run: TrainingRun) -> TrainingRun:
+    """Create `run.json`, or make sure that the one there describes the same run; the one there."""
     try:
         store.create(RUN_NAME, to_json_bytes(run))
-        return
+        return run
     except AlreadyExistsError:
         previous = read_run(store)
     if previous.fingerprint == run.fingerprint:
         log.info("continuing the run at %s", store.uri)
-        return
+        return previous
     changed = [
         name
         for name, value in run.options.items()
