@@ -1,5 +1,6 @@
 """What to do about a job, decided from what is seen of it and what is remembered; no calls here."""
 
+import math
 from dataclasses import dataclass, field
 
 from components.contracts.errors import (
@@ -62,7 +63,7 @@ class Memory:
 
     since: dict[str, float] = field(default_factory=dict)
     progress: tuple[int, int] = (-1, -1)
-    progressed: float = 0.0
+    progressed: float = -math.inf
     committed: int = -1
     recreations: int = 0
     starts: dict[int, set[str]] = field(default_factory=dict)
@@ -150,7 +151,7 @@ def decide(seen: Seen, memory: Memory, place: KubernetesOptions) -> Action:
 
 def _remember(seen: Seen, memory: Memory) -> None:
     marks = (seen.status.incarnation, seen.status.step)
-    if marks != memory.progress or not memory.progressed:
+    if marks != memory.progress or memory.progressed == -math.inf:
         memory.progress, memory.progressed = marks, seen.now
     if seen.status.committed > memory.committed:
         memory.committed = seen.status.committed
