@@ -10,13 +10,16 @@ from typing import Any, Literal
 from components.contracts.errors import InputError
 
 # Seconds a phase of the trainer may take without a sign of progress; `step` is a floor under what
-# is learned from the steps seen. Generous: a wrong alarm costs a restart.
+# is learned from the steps seen. Generous: a wrong alarm costs a restart. In `data` a fetched shard
+# is progress; in `ready` a trainer waits for peers that still fetch theirs.
 DEFAULT_LIMITS: dict[str, float] = {
     "agreement": 600.0,
     "imports": 180.0,
+    "data": 1800.0,
+    "restore": 600.0,
+    "ready": 7200.0,
     "rendezvous": 120.0,
     "build": 300.0,
-    "restore": 600.0,
     "first_step": 600.0,
     "step": 60.0,
     "evaluation": 600.0,

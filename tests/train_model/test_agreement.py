@@ -98,6 +98,25 @@ def test_all_members_get_the_same_decision_and_a_new_join_ends_it(serve):
     assert decisions[0].incarnation == decisions[1].incarnation == 2
 
 
+def test_trainers_meet_when_all_of_them_are_ready(serve):
+    leader = Leader(2, numbered_decisions())
+    member = Member(serve(leader), "secret")
+    threads = [threading.Thread(target=leader.join, args=(join(worker),)) for worker in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    answers = []
+    early = threading.Thread(target=lambda: answers.append(member.ready(1, 0)))
+    early.start()
+    early.join(0.3)
+    assert answers == []
+    assert member.ready(1, 1) is True
+    early.join(20)
+    assert answers == [True]
+    assert member.ready(2, 1) is False
+
+
 def test_an_answer_that_was_lost_is_given_again():
     leader = Leader(1, numbered_decisions())
     first = leader.join(join(0))

@@ -83,7 +83,7 @@ def test_the_limit_of_a_step_is_learned_above_its_floor():
     for _ in range(10):
         limits.observe_call(10.0)
     assert limits.limit_of("step") == 200
-    assert limits.limit_of("waiting") == float("inf")
+    assert limits.limit_of("waiting") == limits.limit_of("imports") == 180
     given = PhaseLimits(options(limits={"step": 5}))
     given.observe_call(10.0)
     assert given.limit_of("step") == 5

@@ -1,8 +1,8 @@
 """Progress of a trainer in memory shared with its supervisor: no system call per step.
 
 One page of a file, mapped by both. The trainer writes phase, step and time; the supervisor writes
-the request to stop. Each field has one writer and lies within one aligned machine word, so neither
-side ever sees half of a value.
+that all peers are ready, and the request to stop. Each field has one writer and lies within one
+aligned machine word, so neither side ever sees half of a value.
 """
 
 import mmap
@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final
 
 PHASES: Final = (
-    *("imports", "waiting", "rendezvous", "build", "restore", "first_step", "step"),
-    *("evaluation", "checkpoint", "barrier", "done"),
+    *("imports", "waiting", "data", "restore", "ready", "rendezvous", "build", "first_step"),
+    *("step", "evaluation", "checkpoint", "barrier", "done"),
 )
 
 _PHASE, _STEP, _BEAT, _COMMITTED, _STOP, _LOSS, _DATA_WAIT, _CHECKPOINT_WAIT, _TOTAL, _TARGET = (
     offset * 8 for offset in range(10)
 )
+_GO = 80
 _SIZE = mmap.PAGESIZE
 
 
@@ -93,6 +94,15 @@ class Heartbeat:
     def request_stop(self) -> None:
         """Ask the trainer to agree on a step with its peers, commit it and leave."""
         self._write("q", _STOP, 1)
+
+    def release(self) -> None:
+        """Tell the trainer that all its peers are ready to meet."""
+        self._write("q", _GO, 1)
+
+    @property
+    def released(self) -> bool:
+        """Whether the supervisor has said that all peers are ready."""
+        return self._read("q", _GO) != 0
 
     @property
     def stop_requested(self) -> bool:

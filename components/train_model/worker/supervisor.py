@@ -42,9 +42,12 @@ from components.train_model.worker.status import Status, StatusWriter
 from components.train_model.worker.trainer_process import TrainerProcess
 
 TICK_SECS = 0.05
+MEET_SECS = 0.02
 # A spare costs a few seconds of CPU to start: not while the trainer itself is starting.
 SPARE_DELAY_SECS = 10.0
 RETRY_SECS = 2.0
+# Phases in which a trainer has made nothing yet that would have to be committed.
+_BEFORE_STEPS = ("imports", "waiting", "data", "restore", "ready", "rendezvous", "build")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,6 @@ class Supervisor:
         self._limits = PhaseLimits(options)
         self._instance = secrets.token_hex(8)
         self._terminated = threading.Event()
-        self._over = threading.Event()
         self._trainer: TrainerProcess | None = None
         self._spare: TrainerProcess | None = None
         self._num_started = 0
@@ -258,12 +260,17 @@ class Supervisor:
             extra={"event": "start"},
         )
         trainer.assign(self._assignment(decision))
-        self._over.clear()
+        # One event an incarnation: a late answer about the one before must not end this one.
+        over = threading.Event()
         threading.Thread(
-            target=self._watch, args=(member, decision.incarnation), daemon=True
+            target=self._watch, args=(member, decision.incarnation, over), daemon=True
+        ).start()
+        threading.Thread(
+            target=self._meet, args=(member, decision.incarnation, trainer, over), daemon=True
         ).start()
         oom_before = oom_kills()
-        ending = self._attend(trainer, decision, oom_before)
+        ending = self._attend(trainer, decision, over, oom_before)
+        over.set()
         trainer.kill()
         self._trainer = None
         if ending.cause:
@@ -292,16 +299,28 @@ class Supervisor:
             cause="",
         )
 
-    def _watch(self, member: Member, incarnation: int) -> None:
-        """Set `_over` as soon as the leader says that this incarnation has ended."""
-        while not self._over.is_set():
+    @staticmethod
+    def _watch(member: Member, incarnation: int, over: threading.Event) -> None:
+        """Set `over` as soon as the leader says that this incarnation has ended."""
+        while not over.is_set():
             runs = member.still_runs(incarnation)
             if runs is False:
-                self._over.set()
+                over.set()
             elif runs is None:
                 time.sleep(0.5)
 
-    def _attend(self, trainer: TrainerProcess, decision: Decision, oom_before: int) -> Ending:
+    def _meet(
+        self, member: Member, incarnation: int, trainer: TrainerProcess, over: threading.Event
+    ) -> None:
+        """Let the trainer go to its rendezvous once the trainers of all workers are ready."""
+        while not over.wait(MEET_SECS):
+            if trainer.beat().phase == "ready" and member.ready(incarnation, self._cluster.index):
+                trainer.heartbeat.release()
+                return
+
+    def _attend(
+        self, trainer: TrainerProcess, decision: Decision, over: threading.Event, oom_before: int
+    ) -> Ending:
         """Look after a trainer until it has ended or must be ended."""
         began = time.monotonic()
         told_to_stop, last_step, last_log = 0.0, -1, began
@@ -324,15 +343,17 @@ class Supervisor:
                 if not told_to_stop:
                     told_to_stop = now
                     trainer.heartbeat.request_stop()
-                before_first = beat.phase in ("imports", "waiting", "rendezvous", "build")
+                before_first = beat.phase in _BEFORE_STEPS
                 if before_first or now - told_to_stop > self._options.termination_secs:
                     code = EXIT_TERMINATED if before_first else EXIT_RETRYABLE
                     return Ending(code=code, cause="", reason="terminated")
-            if self._over.is_set() and beat.phase != "barrier":
-                return Ending(code=EXIT_RETRYABLE, cause="", reason="peer")
-            if beat.age > self._limits.limit_of(beat.phase):
+            # A spare has been waiting for long before it was told what to do.
+            age = min(beat.age, now - began)
+            if over.is_set() and beat.phase != "barrier":
+                return self._given_up(trainer, beat, age)
+            if age > self._limits.limit_of(beat.phase):
                 trainer.dump_stacks()
-                return self._stalled(beat.phase, beat.step, beat.age)
+                return self._stalled(beat, age)
             if now - last_log >= self._options.log_secs and beat.phase == "step":
                 last_log = now
                 self._log_progress(beat, decision)
@@ -340,14 +361,25 @@ class Supervisor:
                 if beat.phase == "step" and now - began > SPARE_DELAY_SECS:
                     self._spare = self._start_trainer()
 
-    def _stalled(self, phase: str, step: int, age: float) -> Ending:
-        limit = self._limits.limit_of(phase)
+    def _stalled(self, beat: Beat, age: float) -> Ending:
+        limit = self._limits.limit_of(beat.phase)
         return Ending(
             code=EXIT_STALLED,
-            cause=f"no progress for {age:.1f} s in phase {phase} at step {step} "
+            cause=f"no progress for {age:.1f} s in phase {beat.phase} at step {beat.step} "
             f"(limit {limit:g} s, option limits); its stacks are in the log",
             reason="stalled",
         )
+
+    def _given_up(self, trainer: TrainerProcess, beat: Beat, age: float) -> Ending:
+        """A peer has ended the incarnation: perhaps because this trainer stood still."""
+        cause = ""
+        if age >= self._options.heartbeat_secs:
+            trainer.dump_stacks()
+            cause = (
+                f"stood still for {age:.1f} s in phase {beat.phase} at step {beat.step} when the "
+                "others gave up; its stacks are in the log"
+            )
+        return Ending(code=EXIT_RETRYABLE, cause=cause, reason="stalled" if cause else "peer")
 
     def _ending(self, trainer: TrainerProcess, code: int, out_of_memory: bool) -> Ending:
         message = trainer.message()

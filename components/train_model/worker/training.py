@@ -1,8 +1,10 @@
 """One incarnation's training, from rendezvous to the final barrier, in the trainer's process."""
 
+import functools
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ logging.getLogger("tensorflow").setLevel(logging.WARNING)
 # Added to a SeedGenerator's state for each worker, so that their dropout masks differ.
 _SEED_STRIDE = 0x9E3779B1
 VALIDATION_BATCH = 1024
+_POLL_SECS = 0.005
 
 
 def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
@@ -72,6 +75,8 @@ class _Training:
     def run(self) -> int:
         user = load_user_model(self._options.model_module)
         self._open_data()
+        loaded = self._load()
+        self._wait_for_peers()
         strategy = self._rendezvous()
         self._heartbeat.beat("build")
         # Not before: its tables would start the runtime, which the strategy must configure first.
@@ -81,17 +86,19 @@ class _Training:
             _check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
             self._loop = TrainLoop(strategy, model, self._options)
         self._set_up_state()
-        self._restore()
+        self._restore(loaded)
         stopped = self._train_epochs()
         self._finish(stopped)
         return EXIT_TERMINATED if stopped else EXIT_OK
 
     def _open_data(self) -> None:
         options = self._options
+        self._heartbeat.beat("data")
         store = open_store(options.dataset_uri)
         self._dataset = open_dataset(store)
         cache = Path(self._assignment.cache)
-        self._reader = RecordReader(store, self._dataset, options.split, cache)
+        fetched = functools.partial(self._heartbeat.beat, "data")
+        self._reader = RecordReader(store, self._dataset, options.split, cache, fetched)
         self._plan = BatchPlan(
             num_records=self._reader.num_records,
             batch_size=options.batch_size,
@@ -101,12 +108,51 @@ class _Training:
             seed=options.seed,
         )
         self._validation = (
-            RecordReader(store, self._dataset, options.validation_split, cache)
+            RecordReader(store, self._dataset, options.validation_split, cache, fetched)
             if options.validation_split
             else None
         )
         planned = self._plan.steps_per_epoch * options.epochs
         self._target = min(planned, options.max_steps) if options.max_steps else planned
+
+    def _load(self) -> tuple[CheckpointInfo, Arrays] | None:
+        """The agreed checkpoint, in host memory: peers are met when nothing slow is left to do."""
+        assignment = self._assignment
+        if assignment.restore_step < 0:
+            if assignment.num_restarts:
+                self._resume_ledger({"seconds": {}, "until": assignment.started})
+            return None
+        began = time.time()
+        self._heartbeat.beat("restore", assignment.restore_step)
+        info, arrays = restore(
+            self._store,
+            assignment.restore_step,
+            tier=self._tier,
+            holder=assignment.holder,
+            token=assignment.token,
+        )
+        if info.fingerprint != assignment.fingerprint:
+            raise InputError(
+                f"checkpoint {info.step} under {assignment.run_uri} was written by another "
+                "model, dataset or other options. Train to a new output uri"
+            )
+        self._resume_ledger(info.position["ledger"])
+        self._ledger.charge("start_up", until=began)
+        self._ledger.charge("restore")
+        return info, arrays
+
+    def _resume_ledger(self, state: Mapping[str, Any]) -> None:
+        self._ledger.resume(
+            state,
+            last_progress=self._assignment.last_progress,
+            restarted=self._assignment.decided,
+        )
+
+    def _wait_for_peers(self) -> None:
+        """A rendezvous has a deadline for all, so nobody begins it before everybody can."""
+        self._heartbeat.beat("ready")
+        while not self._heartbeat.released:
+            time.sleep(_POLL_SECS)
 
     def _rendezvous(self) -> Any:
         options, assignment = self._options, self._assignment
@@ -154,22 +200,9 @@ class _Training:
         self._metrics: dict[str, float] = {}
         self._ledger.charge("start_up")
 
-    def _restore(self) -> None:
-        assignment = self._assignment
-        if assignment.restore_step >= 0:
-            self._heartbeat.beat("restore", assignment.restore_step)
-            info, arrays = restore(
-                self._store,
-                assignment.restore_step,
-                tier=self._tier,
-                holder=assignment.holder,
-                token=assignment.token,
-            )
-            if info.fingerprint != assignment.fingerprint:
-                raise InputError(
-                    f"checkpoint {info.step} under {assignment.run_uri} was written by another "
-                    "model, dataset or other options. Train to a new output uri"
-                )
+    def _restore(self, loaded: tuple[CheckpointInfo, Arrays] | None) -> None:
+        if loaded is not None:
+            info, arrays = loaded
             self._assign(arrays)
             self._take_up(info)
         self._offset_seeds()
@@ -190,17 +223,11 @@ class _Training:
     def _take_up(self, info: CheckpointInfo) -> None:
         assignment, position = self._assignment, info.position
         self._step = self._saved_step = info.step
-        self._ledger.resume(
-            position["ledger"],
-            last_progress=assignment.last_progress,
-            restarted=assignment.decided,
-        )
         self._history.load(position["history"])
         self._early.load(position["early_stopping"])
         self._metrics = dict(info.metrics)
         self._retention.best_step = self._early.best_step
         self._history.add_restart(info.step, assignment.cause)
-        self._ledger.charge("restore")
         log.info("restored step %d", info.step)
 
     def _offset_seeds(self) -> None:
