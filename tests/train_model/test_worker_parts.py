@@ -175,7 +175,7 @@ def test_restore_falls_back_to_the_checkpoint_before(tmp_path, damage, caplog):
     store = open_store(str(tmp_path / "run"))
     checkpoint(store, 10, tmp_path)
     checkpoint(store, 20, tmp_path)
-    state = tmp_path / "run/checkpoints/step-00000020/state.safetensors"
+    state = tmp_path / "run/checkpoints/step-00000020/state-0001.safetensors"
     manifest = state.with_name("manifest.json")
     if damage == "truncated":
         state.write_bytes(state.read_bytes()[:5])

@@ -28,6 +28,8 @@ from components.contracts.errors import (
 
 # Long polls end after this many seconds, so that a dead connection is noticed.
 POLL_SECS = 10.0
+# How the cause of a trainer begins that only saw the end of another one.
+PEER_LOST = "a peer was lost"
 TOKEN_VARIABLE = "RELAY_TOKEN"  # noqa: S105 - the name of the variable
 
 

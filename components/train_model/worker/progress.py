@@ -18,7 +18,6 @@ class History:
         self._interval = max(1, target // RECORDS)
         self._records: list[dict[str, float]] = []
         self._pending: list[float] = []
-        self.restarts: list[dict[str, Any]] = []
         self.validated_at = -1
 
     def add(self, step: int, losses: np.ndarray[Any, Any]) -> None:
@@ -34,10 +33,6 @@ class History:
         self._records.append({"step": step, "time": round(time.time(), 3), **metrics})
         self.validated_at = step
 
-    def add_restart(self, step: int, worker_cause: str) -> None:
-        """Add a restart that resumed at `step`."""
-        self.restarts.append({"step": step, "time": round(time.time(), 3), "cause": worker_cause})
-
     def records(self) -> list[dict[str, float]]:
         """All records in order, the unfinished interval included."""
         rest = []
@@ -51,7 +46,6 @@ class History:
         return {
             "records": list(self._records),
             "pending": list(self._pending),
-            "restarts": list(self.restarts),
             "validated_at": self.validated_at,
         }
 
@@ -59,7 +53,6 @@ class History:
         """Go on from what `state` returned."""
         self._records = list(state["records"])
         self._pending = list(state["pending"])
-        self.restarts = list(state["restarts"])
         self.validated_at = state["validated_at"]
 
     def _flush(self, step: int) -> None:

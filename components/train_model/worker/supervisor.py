@@ -1,5 +1,6 @@
 """The supervisor, PID 1 of a worker: owns its trainer's life and imports no TensorFlow."""
 
+import hashlib
 import math
 import os
 import secrets
@@ -26,7 +27,7 @@ from components.contracts.errors import (
 from components.contracts.training_run import TrainingRun, read_completion
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
-from components.train_model.worker.agreement import Decision, Join, Leader, Member
+from components.train_model.worker.agreement import PEER_LOST, Decision, Join, Leader, Member
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
 from components.train_model.worker.heartbeat import Beat
@@ -165,6 +166,7 @@ class Supervisor:
                 lambda joins: decide(
                     self._store,
                     joins,
+                    job=hashlib.sha256(self._token.encode()).hexdigest()[:16],
                     max_restarts=self._options.max_restarts,
                     scratch=self._folder,
                 ),
@@ -296,7 +298,6 @@ class Supervisor:
             started=self._started,
             last_progress=self._last_progress,
             decided=time.time(),
-            cause="",
         )
 
     @staticmethod
@@ -393,7 +394,7 @@ class Supervisor:
             if out_of_memory:
                 return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
             return Ending(code=EXIT_RETRYABLE, cause=text, reason="killed")
-        reason = "peer" if message.startswith("a peer was lost") else "error"
+        reason = "peer" if message.startswith(PEER_LOST) else "error"
         cause = message or f"trainer ended with exit code {code} {where}"
         return Ending(code=code, cause=cause, reason=reason)
 

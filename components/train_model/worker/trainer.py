@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from components.contracts.errors import EXIT_OK, RetryableError, report
+from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import (
     HEARTBEAT_VARIABLE,
     Assignment,
@@ -51,11 +52,11 @@ def _classified(error: BaseException) -> BaseException:
     lost = ("UnavailableError", "DeadlineExceededError", "AbortedError", "CancelledError")
     if module.startswith("tensorflow") and type(error).__name__ in lost:
         first = str(error).strip().splitlines()[0]
-        return RetryableError(f"a peer was lost ({type(error).__name__}): {first}")
+        return RetryableError(f"{PEER_LOST} ({type(error).__name__}): {first}")
     if module.startswith("tensorflow") and type(error).__name__ == "InternalError":
         text = str(error)
         if "Collective" in text or "coordination" in text or "RPC" in text:
-            return RetryableError(f"a peer was lost (InternalError): {text.splitlines()[0]}")
+            return RetryableError(f"{PEER_LOST} (InternalError): {text.splitlines()[0]}")
     if isinstance(error, MemoryError):
         return RetryableError("out of memory (MemoryError)")
     return error

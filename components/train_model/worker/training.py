@@ -24,7 +24,7 @@ from components.train_model.options import TrainOptions
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
 from components.train_model.worker.cluster import tf_config
-from components.train_model.worker.fencing import Fence
+from components.train_model.worker.fencing import Fence, read_incarnation
 from components.train_model.worker.heartbeat import Heartbeat
 from components.train_model.worker.input import (
     BatchPlan,
@@ -221,13 +221,12 @@ class _Training:
                 variable.assign(arrays[name])
 
     def _take_up(self, info: CheckpointInfo) -> None:
-        assignment, position = self._assignment, info.position
+        position = info.position
         self._step = self._saved_step = info.step
         self._history.load(position["history"])
         self._early.load(position["early_stopping"])
         self._metrics = dict(info.metrics)
         self._retention.best_step = self._early.best_step
-        self._history.add_restart(info.step, assignment.cause)
         log.info("restored step %d", info.step)
 
     def _offset_seeds(self) -> None:
@@ -414,6 +413,7 @@ class _Training:
         self._loop.barrier()
 
     def _complete(self) -> None:
+        incarnation, _ = read_incarnation(self._store)
         completion = Completion(
             step=self._step,
             num_epochs=self._step // self._epoch_steps,
@@ -422,7 +422,7 @@ class _Training:
             num_restarts=self._assignment.num_restarts,
             goodput=self._ledger.seconds(),
             history=tuple(self._history.records()),
-            restarts=tuple(self._history.restarts),
+            restarts=incarnation.restarts,
         )
         Fence(self._store, self._assignment.incarnation).announce(self._step)
         try:
