@@ -9,8 +9,10 @@ and `manifest.json`, created last. Bytes that differ from the manifest make a ch
 and readers fall back to the one before.
 """
 
+import errno
 import json
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,8 +81,17 @@ def tombstone(buried: int) -> bytes:
 
 
 def write_state(path: Path, arrays: Arrays) -> None:
-    """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it."""
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    try:
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    except SafetensorError as error:
+        if f"os error {errno.ENOSPC}" in str(error) or "StorageFull" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
 
 
 def read_state(path: Path) -> Arrays:

@@ -62,7 +62,8 @@ class Heartbeat:
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
-                os.ftruncate(descriptor, _SIZE)
+                # Not only its size: on a full disk a page without a block is a SIGBUS later.
+                os.posix_fallocate(descriptor, 0, _SIZE)
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)

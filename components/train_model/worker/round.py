@@ -148,9 +148,10 @@ def _spent(incarnation: Incarnation, max_restarts: int) -> str:
     causes = "; ".join(dict.fromkeys(incarnation.causes)) or "unknown"
     text = f"{max_restarts + 1} starts with no progress {since}, the budget is {max_restarts} "
     text += f"restarts (max_restarts). Causes: {causes}"
-    if "SIGKILL" in causes:
+    killed = "SIGKILL" in causes or "exit code 137" in causes
+    if killed:
         text += ". Killed again and again: likely out of memory"
-    if "SIGKILL" in causes or "out of memory" in causes:
+    if killed or "out of memory" in causes:
         text += ". Lower batch_size, raise gradient_accumulation, or give the workers more memory"
     if "no progress for" in causes:
         text += (

@@ -201,6 +201,11 @@ class Supervisor:
             if not is_retryable(ending.code):
                 if ending.code != EXIT_OK:
                     raise _error_of(ending)
+                if read_completion(self._store) is None:
+                    raise PermanentError(
+                        "the trainer ended with 0 before the run was complete. Does the model "
+                        "module, or what it imports, end the process?"
+                    )
                 return EXIT_OK
             if ending.code == EXIT_FENCED:
                 raise _error_of(ending)

@@ -9,9 +9,16 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
-from components.contracts.errors import EXIT_OK, RetryableError, report
+from components.contracts.errors import (
+    EXIT_OK,
+    PermanentError,
+    RetryableError,
+    as_relay_error,
+    report,
+)
 from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import (
     HEARTBEAT_VARIABLE,
@@ -39,7 +46,7 @@ def main() -> None:
         line = sys.stdin.readline()
         code = training.train(Assignment.from_line(line), heartbeat) if line else EXIT_OK
     except BaseException as error:
-        code = report(_classified(error))
+        code = report(_explained(_classified(error), heartbeat))
     heartbeat.beat("done")
     sys.stdout.flush()
     sys.stderr.flush()
@@ -60,6 +67,21 @@ def _classified(error: BaseException) -> BaseException:
     if isinstance(error, MemoryError):
         return RetryableError("out of memory (MemoryError)")
     return error
+
+
+def _explained(error: BaseException, heartbeat: Heartbeat) -> BaseException:
+    """Where an unforeseen error, most often of the user's code, struck; its traceback is logged."""
+    if as_relay_error(error) is not None:
+        return error
+    traceback.print_exception(error)
+    beat = heartbeat.read()
+    lines = str(error).strip().splitlines() or [""]
+    # Under tf.function the stack comes first and the message last; elsewhere it is the first line.
+    told = lines[-1 if lines[0].startswith("in user code") else 0].strip()
+    return PermanentError(
+        f"{type(error).__name__} after step {beat.step} in phase {beat.phase}: {told}. Its "
+        "traceback is in this worker's log: correct the model module or the data, and start again"
+    )
 
 
 if __name__ == "__main__":

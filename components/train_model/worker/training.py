@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,19 @@ import tensorflow as tf
 from components.contracts.checkpoint import Arrays, CheckpointInfo, numbered
 from components.contracts.command_line import options_from
 from components.contracts.dataset import open_dataset
-from components.contracts.errors import EXIT_OK, EXIT_TERMINATED, InputError, PermanentError
+from components.contracts.errors import (
+    EXIT_OK,
+    EXIT_TERMINATED,
+    InputError,
+    PermanentError,
+    RetryableError,
+)
 from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
 from components.contracts.user_model import load_user_model
 from components.storage.errors import AlreadyExistsError
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
+from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
 from components.train_model.worker.cluster import tf_config
@@ -45,6 +53,7 @@ logging.getLogger("tensorflow").setLevel(logging.WARNING)
 _SEED_STRIDE = 0x9E3779B1
 VALIDATION_BATCH = 1024
 _POLL_SECS = 0.005
+_MEETING_SECS = 1.0
 
 
 def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
@@ -196,6 +205,7 @@ class _Training:
             heartbeat=self._heartbeat,
             writer=f"worker {assignment.worker} of incarnation {assignment.incarnation}",
             keep=self._retention,
+            finite=self._loop.trained,
         )
         self._metrics: dict[str, float] = {}
         self._ledger.charge("start_up")
@@ -402,15 +412,31 @@ class _Training:
         return arrays
 
     def _finish(self, stopped: bool) -> None:
-        """Commit what is left and wait until every worker knows that it is committed."""
+        """Commit what is left and wait until every worker knows that it is committed.
+
+        The workers meet again and again meanwhile: one long wait would be a lost peer to TensorFlow
+        when storage is slow.
+        """
         self._save()
         self._heartbeat.beat("checkpoint", self._step)
+        with futures.ThreadPoolExecutor(1) as pool:
+            work = pool.submit(self._commit_rest, stopped)
+            all_done = any_failed = False
+            while not all_done:
+                futures.wait([work], _MEETING_SECS)
+                if work.done():
+                    self._heartbeat.beat("barrier", self._step)
+                failed = work.done() and work.exception() is not None
+                all_done, any_failed = self._loop.meet(done=work.done(), failed=failed)
+        work.result()
+        if any_failed:
+            raise RetryableError(f"{PEER_LOST}: it could not commit the last step")
+
+    def _commit_rest(self, stopped: bool) -> None:
         self._checkpointer.wait()
         self._ledger.charge("checkpoint_wait")
         if self._is_chief and not stopped:
             self._complete()
-        self._heartbeat.beat("barrier", self._step)
-        self._loop.barrier()
 
     def _complete(self) -> None:
         incarnation, _ = read_incarnation(self._store)
