@@ -7,6 +7,7 @@ there, its TensorFlow runtime untouched, until a line on standard input says wha
 import faulthandler
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
@@ -27,6 +28,10 @@ from components.train_model.worker.assignment import (
 )
 from components.train_model.worker.heartbeat import Heartbeat
 from components.train_model.worker.logs import set_up_logging
+
+# A line that says something, among those of a stack that follows a heading.
+_HEADINGS = ("Graph execution error", "in user code")
+_SAYS = re.compile(r"Collective ops is|(\w+\.)*\w+(Error|Exception): ")
 
 log = logging.getLogger("relay.worker")
 
@@ -58,15 +63,22 @@ def _classified(error: BaseException) -> BaseException:
     module = type(error).__module__
     lost = ("UnavailableError", "DeadlineExceededError", "AbortedError", "CancelledError")
     if module.startswith("tensorflow") and type(error).__name__ in lost:
-        first = str(error).strip().splitlines()[0]
-        return RetryableError(f"{PEER_LOST} ({type(error).__name__}): {first}")
+        return RetryableError(f"{PEER_LOST} ({type(error).__name__}): {_told(error)}")
     if module.startswith("tensorflow") and type(error).__name__ == "InternalError":
         text = str(error)
         if "Collective" in text or "coordination" in text or "RPC" in text:
-            return RetryableError(f"{PEER_LOST} (InternalError): {text.splitlines()[0]}")
+            return RetryableError(f"{PEER_LOST} (InternalError): {_told(error)}")
     if isinstance(error, MemoryError):
         return RetryableError("out of memory (MemoryError)")
     return error
+
+
+def _told(error: BaseException) -> str:
+    """The line of a message that says what happened; TensorFlow puts stacks of graphs before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if not lines[0].startswith(_HEADINGS):
+        return lines[0]
+    return next((line for line in lines if _SAYS.match(line)), lines[-1])
 
 
 def _explained(error: BaseException, heartbeat: Heartbeat) -> BaseException:
@@ -75,11 +87,8 @@ def _explained(error: BaseException, heartbeat: Heartbeat) -> BaseException:
         return error
     traceback.print_exception(error)
     beat = heartbeat.read()
-    lines = str(error).strip().splitlines() or [""]
-    # Under tf.function the stack comes first and the message last; elsewhere it is the first line.
-    told = lines[-1 if lines[0].startswith("in user code") else 0].strip()
     return PermanentError(
-        f"{type(error).__name__} after step {beat.step} in phase {beat.phase}: {told}. Its "
+        f"{type(error).__name__} after step {beat.step} in phase {beat.phase}: {_told(error)}. Its "
         "traceback is in this worker's log: correct the model module or the data, and start again"
     )
 
