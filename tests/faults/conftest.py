@@ -10,7 +10,8 @@ __all__ = ["dataset_uri", "train", "undisturbed"]
 HOOKED = "tests.faults.hooked_model"
 
 
-def _finished(folder, dataset_uri, **options):
+def finished(folder, dataset_uri, **options):
+    """Arrays and completion of a run that is left in peace."""
     process = TrainingProcess(folder, dataset_uri, **options)
     try:
         assert process.finish() == 0, process.log
@@ -22,13 +23,13 @@ def _finished(folder, dataset_uri, **options):
 @pytest.fixture(scope="session")
 def undisturbed_three(tmp_path_factory, dataset_uri):
     """As `undisturbed`, with three workers."""
-    return _finished(tmp_path_factory.mktemp("three"), dataset_uri, workers=3)
+    return finished(tmp_path_factory.mktemp("three"), dataset_uri, workers=3)
 
 
 @pytest.fixture(scope="session")
 def undisturbed_validated(tmp_path_factory, dataset_uri):
     """As `undisturbed`, with a validation after each epoch."""
-    return _finished(tmp_path_factory.mktemp("validated"), dataset_uri, validation_split="eval")
+    return finished(tmp_path_factory.mktemp("validated"), dataset_uri, validation_split="eval")
 
 
 @pytest.fixture
