@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tests.train_model.test_event_files import scalars
+
 
 def assert_same_run(process, undisturbed):
     """The run has completed with the weights and the losses of an undisturbed one."""
@@ -13,6 +15,8 @@ def assert_same_run(process, undisturbed):
     different = [name for name in arrays if not np.array_equal(found[name], arrays[name])]
     assert different == []
     assert losses(process.completion) == losses(completion)
+    assert validations(process.completion) == validations(completion)
+    assert_event_files_tell_each_step_once(process)
     assert_every_second_is_accounted_for(process)
 
 
@@ -36,3 +40,15 @@ def losses(completion):
     ]
     assert sum(count for _, count, _ in records) == completion.step
     return records
+
+
+def validations(completion):
+    """Every validation record, without its time."""
+    records = [record for record in completion.history if "val_loss" in record]
+    return [{name: value for name, value in r.items() if name != "time"} for r in records]
+
+
+def assert_event_files_tell_each_step_once(process):
+    if "://" not in process.run_uri:
+        shown = [step for step, _ in scalars(process.run_uri)["train/loss"]]
+        assert shown == [step for step, _, _ in losses(process.completion)]

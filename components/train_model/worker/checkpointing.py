@@ -3,7 +3,7 @@
 import logging
 import tempfile
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +48,7 @@ class Checkpointer:
         tier: LocalTier | None,
         heartbeat: Heartbeat,
         writer: str,
-        keep: "Retention",
+        committed: Callable[[CheckpointInfo], None],
         finite: Collection[str] = (),
     ) -> None:
         """Nothing is written yet.
@@ -59,7 +59,7 @@ class Checkpointer:
             tier: local checkpoints, None for no such thing.
             heartbeat: told of commits.
             writer: for the manifest.
-            keep: applied after each commit.
+            committed: called after each commit, in the background thread.
             finite: names of arrays that must have finite values only: the trained weights.
         """
         self._store = store
@@ -67,7 +67,7 @@ class Checkpointer:
         self._tier = tier
         self._heartbeat = heartbeat
         self._writer = writer
-        self._keep = keep
+        self._committed = committed
         self._finite = finite
         self._changed = threading.Condition()
         self._waiting: tuple[CheckpointInfo, Arrays] | None = None
@@ -136,7 +136,7 @@ class Checkpointer:
             except AlreadyExistsError:
                 log.info("step %d was committed by an earlier incarnation", info.step)
         self._heartbeat.committed(info.step)
-        self._keep.apply(self._store)
+        self._committed(info)
 
     def _keep_locally(self, info: CheckpointInfo, arrays: Arrays) -> Path | None:
         """The state's file in the local tier; None without one, or if it has no room left."""

@@ -9,9 +9,12 @@ import mmap
 import os
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from components.train_model.worker.ledger import BUCKETS
 
 PHASES: Final = (
     *("imports", "waiting", "data", "restore", "ready", "rendezvous", "build", "first_step"),
@@ -21,7 +24,7 @@ PHASES: Final = (
 _PHASE, _STEP, _BEAT, _COMMITTED, _STOP, _LOSS, _DATA_WAIT, _CHECKPOINT_WAIT, _TOTAL, _TARGET = (
     offset * 8 for offset in range(10)
 )
-_GO = 80
+_GO, _BUCKETS = 80, 88
 _SIZE = mmap.PAGESIZE
 
 
@@ -40,6 +43,7 @@ class Beat:
         checkpoint_wait: seconds training stood still for checkpoints so far in this process.
         total: seconds since the first step of this process began.
         target: steps after which training ends.
+        goodput: seconds of the run by bucket of the ledger.
     """
 
     phase: str
@@ -52,6 +56,7 @@ class Beat:
     checkpoint_wait: float
     total: float
     target: int
+    goodput: Mapping[str, float]
 
 
 class Heartbeat:
@@ -79,9 +84,18 @@ class Heartbeat:
         self._write("d", _BEAT, time.monotonic())
 
     def record(
-        self, *, loss: float, data_wait: float, checkpoint_wait: float, total: float, target: int
+        self,
+        *,
+        loss: float,
+        data_wait: float,
+        checkpoint_wait: float,
+        total: float,
+        target: int,
+        goodput: Mapping[str, float],
     ) -> None:
         """Record the figures that metrics and progress lines show."""
+        for index, bucket in enumerate(BUCKETS):
+            self._write("d", _BUCKETS + 8 * index, goodput[bucket])
         self._write("d", _LOSS, loss)
         self._write("d", _DATA_WAIT, data_wait)
         self._write("d", _CHECKPOINT_WAIT, checkpoint_wait)
@@ -124,6 +138,10 @@ class Heartbeat:
             checkpoint_wait=float(self._read("d", _CHECKPOINT_WAIT)),
             total=float(self._read("d", _TOTAL)),
             target=int(self._read("q", _TARGET)),
+            goodput={
+                bucket: self._read("d", _BUCKETS + 8 * index)
+                for index, bucket in enumerate(BUCKETS)
+            },
         )
 
     def _write(self, kind: str, offset: int, value: float) -> None:

@@ -104,10 +104,13 @@ class TrainLoop:
         pairs = numbered("model", self._model.variables)
         return [name for name, variable in pairs if id(variable) in trained]
 
-    @property
-    def learning_rate(self) -> float:
-        """Rate of the next step."""
-        return float(keras.ops.convert_to_numpy(self._model.optimizer.learning_rate))
+    def learning_rate_at(self, step: int) -> float:
+        """Rate that the optimizer took in `step`, the first being 1."""
+        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        rate = optimizer._learning_rate  # the schedule itself, if it is one
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(step - 1)
+        return float(keras.ops.convert_to_numpy(rate))
 
     def run(self, batches: Any, count: int, *, stop: bool, seconds_per_step: float) -> CallResult:
         """Do up to `count` steps.

@@ -107,7 +107,7 @@ class Supervisor:
         self._store = open_store(run_uri)
         self._tier = LocalTier(folder / "checkpoints", run.fingerprint)
         self._log = WorkerLog(cluster.index)
-        self._metrics = WorkerMetrics(cluster.index)
+        self._metrics = WorkerMetrics(cluster.index, options.batch_size)
         self._limits = PhaseLimits(options)
         self._instance = secrets.token_hex(8)
         self._terminated = threading.Event()
@@ -252,7 +252,8 @@ class Supervisor:
 
     def _start_trainer(self) -> TrainerProcess:
         self._num_started += 1
-        return TrainerProcess(self._folder, f"trainer-{self._num_started}")
+        name = f"trainer-{self._num_started}"
+        return TrainerProcess(self._folder, name, dict(self._options.nccl))
 
     def _run_trainer(self, member: Member, decision: Decision) -> Ending:
         trainer = self._spare if self._spare and self._spare.exit_code() is None else None

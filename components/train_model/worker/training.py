@@ -32,6 +32,7 @@ from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
 from components.train_model.worker.cluster import tf_config
+from components.train_model.worker.event_files import EventFiles
 from components.train_model.worker.fencing import Fence, read_incarnation
 from components.train_model.worker.heartbeat import Heartbeat
 from components.train_model.worker.input import (
@@ -43,7 +44,7 @@ from components.train_model.worker.input import (
 from components.train_model.worker.ledger import Ledger
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.loop import TrainLoop, steps_in_a_call
-from components.train_model.worker.progress import EarlyStopping, History
+from components.train_model.worker.progress import DataWait, EarlyStopping, History
 
 log = logging.getLogger("relay.worker")
 # What it says at this level (devices, numbers of all-reduces) is of use to nobody here.
@@ -204,11 +205,19 @@ class _Training:
             tier=self._tier,
             heartbeat=self._heartbeat,
             writer=f"worker {assignment.worker} of incarnation {assignment.incarnation}",
-            keep=self._retention,
+            committed=self._after_commit,
             finite=self._loop.trained,
         )
+        restored = max(assignment.restore_step, 0)
+        self._events = EventFiles(self._store, restored) if self._is_chief else None
+        self._data = DataWait()
         self._metrics: dict[str, float] = {}
         self._ledger.charge("start_up")
+
+    def _after_commit(self, info: CheckpointInfo) -> None:
+        self._retention.apply(self._store)
+        if self._events is not None:
+            self._events.write(info.position["history"]["records"])
 
     def _restore(self, loaded: tuple[CheckpointInfo, Arrays] | None) -> None:
         if loaded is not None:
@@ -270,9 +279,10 @@ class _Training:
             self._loop.check_reproducible(batches)
         self._own_seconds = self._mean_seconds = 0.0
         while self._step < self._target and not self._early.stopped:
-            if self._call(batches):
+            stopped = self._call(batches)
+            self._at_boundaries()  # also when stopped: a checkpoint there is a validated one
+            if stopped:
                 return True
-            self._at_boundaries()
         self._reason = self._early.reason or "all steps done"
         return False
 
@@ -293,7 +303,7 @@ class _Training:
         self._mean_seconds = result.seconds_per_step
         self._check_finite(result.losses)
         self._step += len(result.losses)
-        self._history.add(self._step, result.losses)
+        self._history.add(self._step, result.losses, self._loop.learning_rate_at)
         if first:
             self._ledger.charge("start_up")
         else:
@@ -303,13 +313,18 @@ class _Training:
         return result.stop and self._step < self._target
 
     def _record(self, loss: float) -> None:
+        total = time.monotonic() - self._started
         self._heartbeat.record(
             loss=loss,
             data_wait=self._data_wait,
             checkpoint_wait=self._checkpoint_wait,
-            total=time.monotonic() - self._started,
+            total=total,
             target=self._target,
+            goodput=self._ledger.seconds(),
         )
+        warning = self._data.observe(self._data_wait, total)
+        if warning:
+            log.warning("worker %d: %s", self._assignment.worker, warning)
         self._heartbeat.beat("step", self._step)
 
     def _check_finite(self, losses: Any) -> None:
@@ -439,6 +454,8 @@ class _Training:
             self._complete()
 
     def _complete(self) -> None:
+        assert self._events is not None  # noqa: S101 - the chief has them
+        self._events.write(self._history.records())
         incarnation, _ = read_incarnation(self._store)
         completion = Completion(
             step=self._step,
