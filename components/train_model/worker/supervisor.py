@@ -19,8 +19,10 @@ from components.contracts.errors import (
     EXIT_RETRYABLE,
     EXIT_STALLED,
     EXIT_TERMINATED,
+    FencedError,
     PermanentError,
     RelayError,
+    RetryableError,
     error_for,
     is_retryable,
 )
@@ -30,6 +32,7 @@ from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import PEER_LOST, Decision, Join, Leader, Member
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
+from components.train_model.worker.fencing import read_incarnation
 from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.lease import LeaseWatch
 from components.train_model.worker.limits import PhaseLimits
@@ -47,6 +50,8 @@ MEET_SECS = 0.02
 # A spare costs a few seconds of CPU to start: not while the trainer itself is starting.
 SPARE_DELAY_SECS = 10.0
 RETRY_SECS = 2.0
+# How often a supervisor that waits for a round looks into storage whether there will be none.
+LOOK_SECS = 5.0
 # Phases in which a trainer has made nothing yet that would have to be committed.
 _BEFORE_STEPS = ("imports", "waiting", "data", "restore", "ready", "rendezvous", "build")
 
@@ -103,6 +108,7 @@ class Supervisor:
         self._fingerprint = run.fingerprint
         self._started = run.created
         self._token = token
+        self._job = hashlib.sha256(token.encode()).hexdigest()[:16]
         self._folder = folder
         self._store = open_store(run_uri)
         self._tier = LocalTier(folder / "checkpoints", run.fingerprint)
@@ -114,7 +120,7 @@ class Supervisor:
         self._trainer: TrainerProcess | None = None
         self._spare: TrainerProcess | None = None
         self._num_started = 0
-        self._last_tick = time.monotonic()
+        self._last_tick = self._last_look = time.monotonic()
         self._last_progress = 0.0
         self._trouble_since = 0.0
 
@@ -166,7 +172,7 @@ class Supervisor:
                 lambda joins: decide(
                     self._store,
                     joins,
-                    job=hashlib.sha256(self._token.encode()).hexdigest()[:16],
+                    job=self._job,
                     max_restarts=self._options.max_restarts,
                     scratch=self._folder,
                 ),
@@ -186,9 +192,13 @@ class Supervisor:
             if read_completion(self._store) is not None:
                 self._log.info("the run is complete")
                 return EXIT_OK
+            if self._is_fenced(seen):
+                raise FencedError(f"another launch of the run at {self._run_uri} has taken it over")
             decision = self._join(member, seen, cause)
             if decision is None:
-                return EXIT_TERMINATED
+                if self._terminated.is_set():
+                    return EXIT_TERMINATED
+                continue
             if decision.complete:
                 return EXIT_OK
             if decision.error:
@@ -235,12 +245,30 @@ class Supervisor:
         if self._spare is None:
             self._spare = self._start_trainer()  # its imports run while the others are waited for
         return member.join(
-            join, limit=self._options.limit_of("agreement"), stopped=self._alive_and_stopped
+            join,
+            limit=self._options.limit_of("agreement"),
+            stopped=lambda: self._must_not_wait(seen),
         )
 
-    def _alive_and_stopped(self) -> bool:
-        self._last_tick = time.monotonic()
-        return self._terminated.is_set()
+    def _must_not_wait(self, seen: int) -> bool:
+        """Whether there is no round to wait for: told to stop, complete, or taken over."""
+        self._last_tick = now = time.monotonic()
+        if self._terminated.is_set():
+            return True
+        if now - self._last_look < LOOK_SECS:
+            return False
+        self._last_look = now
+        try:
+            return read_completion(self._store) is not None or self._is_fenced(seen)
+        except RetryableError:
+            return False
+
+    def _is_fenced(self, seen: int) -> bool:
+        """Whether another launch has gone on since this one's incarnation `seen`."""
+        if not seen:
+            return False
+        newest, _ = read_incarnation(self._store)
+        return newest.number > seen and newest.job != self._job
 
     def _trainer_address(self) -> str:
         host, _, port = self._cluster.trainers[self._cluster.index].rpartition(":")
