@@ -2,14 +2,12 @@
 
 import functools
 import logging
-import os
 import time
 from collections.abc import Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -31,7 +29,6 @@ from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
-from components.train_model.worker.cluster import tf_config
 from components.train_model.worker.event_files import EventFiles
 from components.train_model.worker.fencing import Fence, read_incarnation
 from components.train_model.worker.heartbeat import Heartbeat
@@ -45,6 +42,7 @@ from components.train_model.worker.ledger import Ledger
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.loop import TrainLoop, steps_in_a_call
 from components.train_model.worker.progress import DataWait, EarlyStopping, History
+from components.train_model.worker.rendezvous import meet_peers
 
 log = logging.getLogger("relay.worker")
 # What it says at this level (devices, numbers of all-reduces) is of use to nobody here.
@@ -65,10 +63,12 @@ def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
         FencedError: a newer incarnation has taken over.
         RetryableError and TensorFlow's errors of lost peers: start again.
     """
-    return _Training(assignment, heartbeat).run()
+    return Training(assignment, heartbeat).run()
 
 
-class _Training:
+class Training:
+    """A trainer's work, from its data to the final barrier."""
+
     def __init__(self, assignment: Assignment, heartbeat: Heartbeat) -> None:
         self._assignment = assignment
         self._heartbeat = heartbeat
@@ -82,7 +82,19 @@ class _Training:
         self._step, self._saved_step = 0, -1
         self._data_wait = self._checkpoint_wait = 0.0
 
+    @property
+    def loop(self) -> TrainLoop:
+        """The compiled loop, once prepared."""
+        return self._loop
+
     def run(self) -> int:
+        """Train to the end or to an agreed stop; returns the exit code. Raises as `train` does."""
+        stopped = self._train_epochs(self.prepare())
+        self._finish(stopped)
+        return EXIT_TERMINATED if stopped else EXIT_OK
+
+    def prepare(self) -> Any:
+        """Meet the peers, build and restore; returns the iterator of batches from there on."""
         user = load_user_model(self._options.model_module)
         self._open_data()
         loaded = self._load()
@@ -97,9 +109,7 @@ class _Training:
             self._loop = TrainLoop(strategy, model, self._options)
         self._set_up_state()
         self._restore(loaded)
-        stopped = self._train_epochs()
-        self._finish(stopped)
-        return EXIT_TERMINATED if stopped else EXIT_OK
+        return self._first_batches()
 
     def _open_data(self) -> None:
         options = self._options
@@ -165,31 +175,8 @@ class _Training:
             time.sleep(_POLL_SECS)
 
     def _rendezvous(self) -> Any:
-        options, assignment = self._options, self._assignment
         self._heartbeat.beat("rendezvous")
-        keras.utils.set_random_seed(options.seed)
-        if options.deterministic:
-            tf.config.experimental.enable_op_determinism()
-        if options.mixed_precision != "none":
-            keras.mixed_precision.set_global_policy(f"mixed_{options.mixed_precision}")
-        os.environ.pop("TF_CONFIG", None)
-        if options.workers > 1:
-            os.environ["TF_CONFIG"] = tf_config(assignment.members, assignment.worker)
-            _set_heartbeat_timeout(options.heartbeat_secs)
-        if len(tf.config.list_physical_devices("GPU")) > 1:
-            raise InputError(
-                "a worker sees more than one GPU: give each worker one, and add workers"
-            )
-        communication = {
-            "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
-            "ring": tf.distribute.experimental.CommunicationImplementation.RING,
-            "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
-        }[options.communication]
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(
-                timeout_seconds=options.collective_timeout_secs, implementation=communication
-            )
-        )
+        return meet_peers(self._options, self._assignment.members, self._assignment.worker)
 
     def _set_up_state(self) -> None:
         options, assignment = self._options, self._assignment
@@ -262,8 +249,7 @@ class _Training:
             moved[0] += np.array(worker * _SEED_STRIDE, np.int64).astype(moved.dtype)
         return moved
 
-    def _train_epochs(self) -> bool:
-        """Train from the current step; whether a stop was agreed on before the end."""
+    def _first_batches(self) -> Any:
         self._started = time.monotonic()
         self._heartbeat.beat("first_step", self._step)
         batches = iter(
@@ -278,13 +264,21 @@ class _Training:
         if self._options.deterministic and self._step < self._target:
             self._loop.check_reproducible(batches)
         self._own_seconds = self._mean_seconds = 0.0
+        return batches
+
+    def _train_epochs(self, batches: Any) -> bool:
+        """Train from the current step; whether a stop was agreed on before the end."""
         while self._step < self._target and not self._early.stopped:
-            stopped = self._call(batches)
-            self._at_boundaries()  # also when stopped: a checkpoint there is a validated one
-            if stopped:
+            if self.advance(batches):
                 return True
         self._reason = self._early.reason or "all steps done"
         return False
+
+    def advance(self, batches: Any) -> bool:
+        """Do the steps of one call, and what is due after them; whether a stop was agreed on."""
+        stopped = self._call(batches)
+        self._at_boundaries()  # also when stopped: a checkpoint there is a validated one
+        return stopped
 
     def _call(self, batches: Any) -> bool:
         """One call of the compiled loop; whether a stop was agreed on."""
@@ -350,10 +344,8 @@ class _Training:
     def _boundary(self) -> int:
         """Next step after which something else is due."""
         every = self._options.checkpoint_steps or self._epoch_steps
-        due = [self._target]
-        for interval in (every, self._epoch_steps):
-            due.append((self._step // interval + 1) * interval)
-        return min(due)
+        intervals = [every] if self._validation is None else [every, self._epoch_steps]
+        return min(self._target, *((self._step // each + 1) * each for each in intervals))
 
     def _at_boundaries(self) -> None:
         every = self._options.checkpoint_steps or self._epoch_steps
@@ -485,13 +477,3 @@ def _check_outputs(model: Any, task: str, num_classes: int) -> None:
             f"the model's output has shape {first}; a {task} label needs [batch, {width}]"
             + (" (probabilities after a softmax)" if task == "multiclass" else "")
         )
-
-
-def _set_heartbeat_timeout(seconds: float) -> None:
-    from tensorflow.python.eager import context  # no public switch exists (TensorFlow 2.21)
-
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader="",
-        heartbeat_timeout_in_ms=int(seconds * 1000),
-    )
