@@ -19,13 +19,24 @@ from tests.train_model.running import ROOT, TrainingProcess
 class Workers(TrainingProcess):
     """The supervisors of one job; `start` starts or restarts one."""
 
-    def __init__(self, folder, dataset_uri, *, run_uri=None, **options):
+    def __init__(
+        self,
+        folder,
+        dataset_uri,
+        *,
+        run_uri=None,
+        module="tests.train_model.small_model",
+        namespaces=(),
+        **options,
+    ):
+        """`namespaces`: (network namespace, address) of each worker, none for loopback."""
+        self.namespaces = namespaces
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run_uri = run_uri or str(folder / "run")
         self.options = TrainOptions(
             dataset_uri=dataset_uri,
-            model_module="tests.train_model.small_model",
+            model_module=module,
             **{
                 "batch_size": 48,
                 "epochs": 30,
@@ -39,7 +50,7 @@ class Workers(TrainingProcess):
         self.processes = {}
         run = TrainingRun(
             model_module=self.options.model_module,
-            hyperparameters={},
+            hyperparameters=dict(self.options.hyperparameters),
             dataset_uri=dataset_uri,
             dataset_fingerprint="",
             fingerprint="by-hand",
@@ -50,14 +61,18 @@ class Workers(TrainingProcess):
 
     def start(self, worker):
         """Start a worker's supervisor; returns its process."""
-        trainers = ["127.0.0.1:0"] * self.options.workers
+        hosts = [address for _, address in self.namespaces]
+        hosts = hosts or ["127.0.0.1"] * self.options.workers
+        # Port 0: on one machine each trainer gets a free one.
+        trainers = [f"{host}:{2222 if self.namespaces else 0}" for host in hosts]
+        supervisors = [f"{host}:{port}" for host, port in zip(hosts, self.ports, strict=True)]
         task = {"type": "worker", "index": worker}
         environment = {
             **os.environ,
             "RELAY_OPTIONS": self.options.to_json(),
             "RELAY_RUN_URI": self.run_uri,
             "RELAY_WORKER_DIR": str(self.folder / f"worker-{worker}"),
-            "RELAY_SUPERVISORS": json.dumps([f"127.0.0.1:{port}" for port in self.ports]),
+            "RELAY_SUPERVISORS": json.dumps(supervisors),
             "RELAY_ERROR_FILE": str(self.folder / f"error-{worker}"),
             "RELAY_LOG_FORMAT": "human",
             "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -66,13 +81,16 @@ class Workers(TrainingProcess):
         }
         with (self.folder / f"log-{worker}").open("a") as log:
             self.processes[worker] = subprocess.Popen(
-                [sys.executable, "-m", "components.train_model.worker"],
+                [*self._prefix(worker), sys.executable, "-m", "components.train_model.worker"],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
             )
         return self.processes[worker]
+
+    def _prefix(self, worker):
+        return ["ip", "netns", "exec", self.namespaces[worker][0]] if self.namespaces else []
 
     @property
     def log(self):
