@@ -3,8 +3,8 @@
 A model with 20 MB of gradients learns the digits (examples/digits) twice: with a plain all-reduce
 of float32 gradients after each micro-batch of 32 examples a worker, and with gradient accumulation
 (one reduction for 4 micro-batches), bfloat16 gradients and the learning rate scaled to the larger
-batch with warm-up. tc shapes both ends of the link. The ratio is of samples a second over the second half
-of each run; the curves agree if the validation losses after each epoch do.
+batch with warm-up. tc shapes both ends of the link. The ratio is of samples a second over the
+second half of each run; the curves agree if the validation losses after each epoch do.
 
 Needs root, ip and tc.
 

@@ -55,24 +55,35 @@ def test_a_run_goes_on_before_a_damaged_checkpoint(train, undisturbed, tmp_path,
         assert folder.name in again.log
 
 
-@pytest.fixture
-def flaky_bucket(monkeypatch):
-    """(choose, environment): a bucket that trainers reach through a proxy, tests directly."""
-    with gcs_server() as address, FaultyProxy(address) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+@pytest.fixture(scope="module")
+def gcs_address():
+    """One server for all tests here: this process keeps its client."""
+    with gcs_server() as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", address)
         from google.cloud import storage
 
         storage.Client().create_bucket("bucket")
+        yield address
+
+
+@pytest.fixture
+def flaky_bucket(gcs_address):
+    """(proxy, environment): a bucket that trainers reach through a proxy, tests directly."""
+    with FaultyProxy(gcs_address) as proxy:
         yield proxy, {"STORAGE_EMULATOR_HOST": proxy.address}
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", [503, "reset-request"], ids=["errors", "no-connection"])
 @pytest.mark.parametrize("moment", ["training", "restart", "last-commit"])
-def test_storage_that_is_away_for_a_minute(train, undisturbed, flaky_bucket, kind, moment):
+def test_storage_that_is_away_for_a_minute(
+    train, undisturbed, flaky_bucket, tmp_path, kind, moment
+):
     proxy, environment = flaky_bucket
     process = train(
-        output_uri="gs://bucket/run", environment=environment, collective_timeout_secs=20
+        output_uri=f"gs://bucket/{tmp_path.name}",
+        environment=environment,
+        collective_timeout_secs=20,
     )
     process.wait_for_step(300 if moment == "last-commit" else 60)
     down_until = time.monotonic() + 60
