@@ -8,7 +8,6 @@ import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
@@ -17,21 +16,21 @@ from components.contracts.errors import (
     EXIT_FENCED,
     EXIT_OK,
     EXIT_RETRYABLE,
-    EXIT_STALLED,
     EXIT_TERMINATED,
     FencedError,
     PermanentError,
-    RelayError,
     RetryableError,
-    error_for,
     is_retryable,
 )
 from components.contracts.training_run import TrainingRun, read_completion
+from components.storage.errors import StoreUnavailableError
 from components.storage.open import open_store
+from components.storage.retry import Deadlines
 from components.train_model.options import TrainOptions
-from components.train_model.worker.agreement import PEER_LOST, Decision, Join, Leader, Member
+from components.train_model.worker.agreement import Decision, Join, Leader, Member
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
+from components.train_model.worker.ending import Ending, ended, error_of, given_up, stalled
 from components.train_model.worker.fencing import read_incarnation
 from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.lease import LeaseWatch
@@ -54,21 +53,6 @@ RETRY_SECS = 2.0
 LOOK_SECS = 5.0
 # Phases in which a trainer has made nothing yet that would have to be committed.
 _BEFORE_STEPS = ("imports", "waiting", "data", "restore", "ready", "rendezvous", "build")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a trainer ended.
-
-    Attributes:
-        code: exit code for the container if the run ends here.
-        cause: for people, empty if it was asked to end.
-        reason: one word for the metric.
-    """
-
-    code: int
-    cause: str
-    reason: str
 
 
 class Supervisor:
@@ -110,7 +94,8 @@ class Supervisor:
         self._token = token
         self._job = hashlib.sha256(token.encode()).hexdigest()[:16]
         self._folder = folder
-        self._store = open_store(run_uri)
+        # Short, so that the loop turns on while storage is away: it tries again and again.
+        self._store = open_store(run_uri, deadlines=Deadlines(total_secs=20.0, attempt_secs=10.0))
         self._tier = LocalTier(folder / "checkpoints", run.fingerprint)
         self._log = WorkerLog(cluster.index)
         self._metrics = WorkerMetrics(cluster.index, options.batch_size)
@@ -189,11 +174,16 @@ class Supervisor:
     def _rounds(self, member: Member) -> int:
         seen, cause = 0, ""
         while True:
-            if read_completion(self._store) is not None:
-                self._log.info("the run is complete")
-                return EXIT_OK
-            if self._is_fenced(seen):
-                raise FencedError(f"another launch of the run at {self._run_uri} has taken it over")
+            try:
+                if read_completion(self._store) is not None:
+                    self._log.info("the run is complete")
+                    return EXIT_OK
+                if self._is_fenced(seen):
+                    text = f"another launch of the run at {self._run_uri} has taken it over"
+                    raise FencedError(text)
+            except StoreUnavailableError as error:
+                self._wait_or_fail(Decision(error=str(error), exit_code=error.exit_code))
+                continue
             decision = self._join(member, seen, cause)
             if decision is None:
                 if self._terminated.is_set():
@@ -210,15 +200,15 @@ class Supervisor:
                 return ending.code
             if not is_retryable(ending.code):
                 if ending.code != EXIT_OK:
-                    raise _error_of(ending)
-                if read_completion(self._store) is None:
+                    raise error_of(ending)
+                if read_completion(open_store(self._run_uri)) is None:
                     raise PermanentError(
                         "the trainer ended with 0 before the run was complete. Does the model "
                         "module, or what it imports, end the process?"
                     )
                 return EXIT_OK
             if ending.code == EXIT_FENCED:
-                raise _error_of(ending)
+                raise error_of(ending)
             cause = ending.cause
             self._metrics.restarted(ending.reason)
 
@@ -229,7 +219,7 @@ class Supervisor:
         limit = self._options.limit_of("agreement")
         passing = is_retryable(decision.exit_code) and decision.exit_code != EXIT_FENCED
         if not passing or now - self._trouble_since > limit:
-            raise _error_of(Ending(code=decision.exit_code, cause=decision.error, reason="error"))
+            raise error_of(Ending(code=decision.exit_code, cause=decision.error, reason="error"))
         self._log.warning("no round yet: %s", decision.error)
         self._terminated.wait(RETRY_SECS)
 
@@ -368,7 +358,7 @@ class Supervisor:
             self._status = _status_of(beat, decision)
             code = trainer.exit_code()
             if code is not None:
-                return self._ending(trainer, code, oom_kills() > oom_before)
+                return ended(trainer, code, out_of_memory=oom_kills() > oom_before)
             if beat.step != last_step:
                 if last_step >= 0 and beat.phase == "step" and last_beat:
                     self._limits.observe_call(beat.time - last_beat)
@@ -385,52 +375,16 @@ class Supervisor:
             # A spare has been waiting for long before it was told what to do.
             age = min(beat.age, now - began)
             if over.is_set() and beat.phase != "barrier":
-                return self._given_up(trainer, beat, age)
-            if age > self._limits.limit_of(beat.phase):
-                trainer.dump_stacks()
-                return self._stalled(beat, age)
+                return given_up(trainer, beat, age, self._options.heartbeat_secs)
+            limit = self._limits.limit_of(beat.phase)
+            if age > limit:
+                return stalled(trainer, beat, age, limit)
             if now - last_log >= self._options.log_secs and beat.phase == "step":
                 last_log = now
                 self._log_progress(beat, decision)
             if self._options.warm_spare and self._spare is None:
                 if beat.phase == "step" and now - began > SPARE_DELAY_SECS:
                     self._spare = self._start_trainer()
-
-    def _stalled(self, beat: Beat, age: float) -> Ending:
-        limit = self._limits.limit_of(beat.phase)
-        return Ending(
-            code=EXIT_STALLED,
-            cause=f"no progress for {age:.1f} s in phase {beat.phase} at step {beat.step} "
-            f"(limit {limit:g} s, option limits); its stacks are in the log",
-            reason="stalled",
-        )
-
-    def _given_up(self, trainer: TrainerProcess, beat: Beat, age: float) -> Ending:
-        """A peer has ended the incarnation: perhaps because this trainer stood still."""
-        cause = ""
-        if age >= self._options.heartbeat_secs:
-            trainer.dump_stacks()
-            cause = (
-                f"stood still for {age:.1f} s in phase {beat.phase} at step {beat.step} when the "
-                "others gave up; its stacks are in the log"
-            )
-        return Ending(code=EXIT_RETRYABLE, cause=cause, reason="stalled" if cause else "peer")
-
-    def _ending(self, trainer: TrainerProcess, code: int, out_of_memory: bool) -> Ending:
-        message = trainer.message()
-        beat = trainer.beat()
-        where = f"at step {beat.step} in phase {beat.phase}"
-        if code in (EXIT_OK, EXIT_TERMINATED):
-            return Ending(code=code, cause="", reason="terminated")
-        if code < 0:
-            name = signal.Signals(-code).name
-            text = f"trainer killed by {name} {where}"
-            if out_of_memory:
-                return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
-            return Ending(code=EXIT_RETRYABLE, cause=text, reason="killed")
-        reason = "peer" if message.startswith(PEER_LOST) else "error"
-        cause = message or f"trainer ended with exit code {code} {where}"
-        return Ending(code=code, cause=cause, reason=reason)
 
     def _log_progress(self, beat: Beat, decision: Decision) -> None:
         if self._cluster.index != 0:
@@ -471,8 +425,3 @@ def _status_of(beat: Beat, decision: Decision) -> Status:
         loss=beat.loss if math.isfinite(beat.loss) else 0.0,
         steps_per_second=round(done / beat.total, 3) if beat.total and done > 0 else 0.0,
     )
-
-
-def _error_of(ending: Ending) -> RelayError:
-    message = ending.cause or f"the trainer ended with exit code {ending.code}"
-    return error_for(ending.code, message)
