@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from components.contracts.checkpoint import committed_steps, read_info
-from components.contracts.errors import EXIT_FENCED, EXIT_OK, EXIT_STALLED
+from components.contracts.errors import EXIT_FENCED, EXIT_OK, EXIT_PERMANENT, EXIT_STALLED
 from components.storage.open import open_store
 from components.train_model.worker.fencing import read_incarnation
 from tests.faults.by_hand import Workers
@@ -76,8 +76,8 @@ def test_of_two_launches_the_older_is_fenced_and_the_newer_finishes(train, undis
     older.wait_for_step(60)
     newer = train("newer", output_uri=str(tmp_path / "run"))
     newer.wait_until(lambda: read_incarnation(newer.store)[0].number >= 2)
-    assert older.finish() == EXIT_FENCED, older.log
-    assert "was replaced by incarnation 2" in older.message
+    assert older.finish() == EXIT_PERMANENT, older.log
+    assert "Another launch has taken this run over" in older.message
     taken = read_incarnation(newer.store)[0]
     assert taken.number == 2
     assert newer.finish() == EXIT_OK, newer.log

@@ -49,8 +49,8 @@ def launch_local(options: TrainOptions, run_uri: str) -> None:
     Must be called from the main thread. Leaves no process behind, however it ends.
 
     Raises:
-        RelayError: a worker failed for good, with its message and exit code; FencedError if another
-            launch has taken the run over.
+        RelayError: a worker failed for good, with its message and exit code.
+        PermanentError: another launch has taken the run over.
         TerminatedError: this process got SIGTERM or SIGINT; the workers have committed their state.
     """
     folder = Path(tempfile.mkdtemp(prefix="relay-train-"))
@@ -120,7 +120,13 @@ class _LocalJob:
         self._processes[worker] = None
         if code == EXIT_OK:
             self._done.add(worker)
-        elif code == EXIT_FENCED or not is_retryable(code):
+        elif code == EXIT_FENCED:
+            # Not retryable: the two launches would take the run from each other for ever.
+            raise PermanentError(
+                f"{self._message(worker, code)}. Another launch has taken this run over: follow "
+                "that one, or stop it and start this one again"
+            )
+        elif not is_retryable(code):
             time.sleep(_LINGER_SECS)
             raise error_for(code, self._message(worker, code))
         elif self._lives[worker] >= _MAX_LIVES and not self._has_progressed():
