@@ -54,6 +54,9 @@ PERMISSIONS = (
     ("list", "", "events", ""),
 )
 
+# Of its own, so that no seed that a caller sets makes all launchers come back at once.
+_JITTER = random.SystemRandom()
+
 Answer = TypeVar("Answer")
 
 
@@ -321,7 +324,7 @@ class ClusterApi:
             if time.monotonic() >= self._warn_due:
                 self._warn_due = time.monotonic() + _WARN_SECS
                 log.warning("%s; it is tried again", trouble)
-            if self._stopped.wait(max(wait, delay * random.uniform(0.5, 1.0))):  # noqa: S311
+            if self._stopped.wait(max(wait, delay * _JITTER.uniform(0.5, 1.0))):
                 raise TerminatedError(f"told to stop while waiting for the cluster ({trouble})")
             delay = min(2 * delay, _MAX_DELAY_SECS)
 
