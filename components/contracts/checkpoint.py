@@ -2,15 +2,17 @@
 
 Agreed between train_model, evaluate_model and export_model.
 
-Under the training run's uri, `checkpoints/step-00001200/` holds `state.safetensors` (every
-variable: `model/0000`, `optimizer/0000`, `metrics/0000`, ... numbered in the order Keras lists
-them, since Keras' own names depend on what else was built in the process) and `manifest.json`,
-created last. Bytes that differ from the manifest make a checkpoint damaged, and readers fall back
-to the one before.
+Under the training run's uri, `checkpoints/step-00001200/` holds `state-0001.safetensors`, named
+by the incarnation that wrote it (every variable: `model/0000`, `optimizer/0000`, ... numbered in
+the order Keras lists them, since Keras' own names depend on what else was built in the process)
+and `manifest.json`, created last. Bytes that differ from the manifest make a checkpoint damaged,
+and readers fall back to the one before.
 """
 
+import errno
 import json
 import logging
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from components.contracts.errors import InputError
+from components.contracts.errors import FencedError, InputError
 from components.storage.base import Store
 from components.storage.commit import (
     commit_manifest,
@@ -40,10 +42,7 @@ from components.storage.errors import (
 
 FORMAT_VERSION = 1
 FOLDER = "checkpoints"
-STATE_NAME = "state.safetensors"
 MANIFEST_NAME = "manifest.json"
-# Stands in place of a manifest that a fenced chief had announced and must no longer create.
-TOMBSTONE: Mapping[str, Any] = {"files": [], "buried": True, "writer": "a newer incarnation"}
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +75,23 @@ def folder_of(step: int) -> str:
     return f"{FOLDER}/step-{step:08d}"
 
 
+def tombstone(buried: int) -> bytes:
+    """Stands in place of a manifest that the incarnation `buried` must no longer create."""
+    return json.dumps({"files": [], "buried": buried, "writer": "a newer incarnation"}).encode()
+
+
 def write_state(path: Path, arrays: Arrays) -> None:
-    """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it."""
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    """Write arrays to one safetensors file, not flushed to the disk: a commit's CRC covers it.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    try:
+        save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+    except SafetensorError as error:
+        if f"os error {errno.ENOSPC}" in str(error) or "StorageFull" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
 
 
 def read_state(path: Path) -> Arrays:
@@ -94,6 +107,7 @@ def commit_checkpoint(store: Store, info: CheckpointInfo, state: Path, *, writer
 
     Raises:
         AlreadyExistsError: this step was committed before; the message says by whom.
+        FencedError: a newer incarnation has forbidden this one to commit this step.
     """
     name = folder_of(info.step)
     body = {
@@ -106,14 +120,20 @@ def commit_checkpoint(store: Store, info: CheckpointInfo, state: Path, *, writer
         "position": dict(info.position),
         "metrics": dict(info.metrics),
     }
-    files = [put(store, f"{name}/{STATE_NAME}", state)]
+    files = [put(store, f"{name}/state-{info.incarnation:04d}.safetensors", state)]
     manifest_name = f"{name}/{MANIFEST_NAME}"
     try:
         commit_manifest(store, manifest_name, files, body)
     except AlreadyExistsError:
         data, generation = store.read_versioned(manifest_name)
-        if not json.loads(data).get("buried"):
+        buried = json.loads(data).get("buried")
+        if not buried:
             raise
+        if info.incarnation <= buried:
+            raise FencedError(
+                f"{store.uri_of(name)}: a newer incarnation than {info.incarnation} has taken over "
+                "since this commit was announced"
+            ) from None
         commit_manifest(store, manifest_name, files, body, replacing=generation)
 
 
@@ -154,7 +174,7 @@ def load_checkpoint(store: Store, step: int) -> tuple[CheckpointInfo, Arrays]:
     if manifest is None or manifest.get("buried"):
         raise ObjectNotFoundError(f"no committed checkpoint at {store.uri_of(folder_of(step))}")
     with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as folder:
-        state = Path(folder, STATE_NAME)
+        state = Path(folder, "state")
         for file in files_of(manifest):
             fetch(store, file, state)
         return _info_of(store, manifest), read_state(state)

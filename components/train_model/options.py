@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,13 +11,16 @@ from typing import Any, Literal
 from components.contracts.errors import InputError
 
 # Seconds a phase of the trainer may take without a sign of progress; `step` is a floor under what
-# is learned from the steps seen. Generous: a wrong alarm costs a restart.
+# is learned from the steps seen. Generous: a wrong alarm costs a restart. In `data` a fetched shard
+# is progress; in `ready` a trainer waits for peers that still fetch theirs.
 DEFAULT_LIMITS: dict[str, float] = {
     "agreement": 600.0,
     "imports": 180.0,
+    "data": 1800.0,
+    "restore": 600.0,
+    "ready": 7200.0,
     "rendezvous": 120.0,
     "build": 300.0,
-    "restore": 600.0,
     "first_step": 600.0,
     "step": 60.0,
     "evaluation": 600.0,
@@ -59,6 +63,7 @@ class TrainOptions:
             batch_size / base_batch_size (Goyal et al. 2017, arXiv:1706.02677); 0: no scaling.
         warmup_steps: steps over which the learning rate rises linearly from zero; 0: none.
         communication: auto, ring or nccl.
+        nccl: NCCL_* variables of the trainers, such as NCCL_DEBUG and NCCL_SOCKET_IFNAME (JSON).
         heartbeat_secs: time after which a silent peer process counts as lost.
         collective_timeout_secs: time after which a collective operation fails.
         limits: seconds by phase without progress before a trainer is killed and restarted (JSON).
@@ -99,6 +104,7 @@ class TrainOptions:
     base_batch_size: int = 0
     warmup_steps: int = 0
     communication: Literal["auto", "ring", "nccl"] = "auto"
+    nccl: Mapping[str, str] = field(default_factory=dict)
     heartbeat_secs: float = 10.0
     collective_timeout_secs: float = 60.0
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -128,6 +134,9 @@ class TrainOptions:
                 f"{self.gradient_accumulation} micro-batches each: it must be a multiple of "
                 f"{self.workers * self.gradient_accumulation}"
             )
+        for name in self.nccl:
+            if not re.fullmatch(r"NCCL_[A-Z0-9_]+", name):
+                raise InputError(f"nccl: {name!r} is no variable of NCCL: they begin with NCCL_")
         unknown = sorted(set(self.limits) - set(DEFAULT_LIMITS))
         if unknown:
             raise InputError(f"limits: no phase {unknown[0]!r}; phases are {list(DEFAULT_LIMITS)}")
@@ -152,7 +161,7 @@ class TrainOptions:
 _OPERATIONAL = frozenset(
     {"launcher", "steps_per_call", "checkpoint_steps", "keep_newest", "keep_every"}
     | {"heartbeat_secs", "collective_timeout_secs", "limits", "max_restarts", "warm_spare"}
-    | {"local_tier", "port", "termination_secs", "log_secs", "communication", "dataset_uri"}
+    | {"local_tier", "port", "termination_secs", "log_secs", "communication", "nccl", "dataset_uri"}
     | {"kubernetes"}
 )
 

@@ -307,7 +307,7 @@ def _flip(folder):
 
 
 def _flip_state(folder):
-    path = next(folder.glob("checkpoints/*/state.safetensors"))
+    path = next(folder.glob("checkpoints/*/state-*.safetensors"))
     data = bytearray(path.read_bytes())
     data[-9] ^= 0xFF
     path.write_bytes(data)

@@ -70,8 +70,40 @@ def test_any_process_killed_or_frozen(train, undisturbed, worker, target, number
     process.wait_for_step(100)
     pid = process.supervisor(worker) if target == "supervisor" else process.trainers(worker)[0]
     os.kill(pid, number)
-    if target == "supervisor" and number == signal.SIGSTOP:
-        # As the kubelet does when /healthz no longer answers.
+    assert process.finish() == 0, process.log
+    assert_same_run(process, undisturbed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("worker", [0, 2], ids=["chief", "other"])
+@pytest.mark.parametrize("target", ["trainer", "supervisor"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+def test_any_of_three_workers_killed_or_frozen(train, undisturbed_three, worker, target, number):
+    process = train(workers=3, limits={"step": 8}, heartbeat_secs=4)
+    process.wait_for_step(100)
+    pid = process.supervisor(worker) if target == "supervisor" else process.trainers(worker)[0]
+    os.kill(pid, number)
+    assert process.finish() == 0, process.log
+    assert_same_run(process, undisturbed_three)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("phase", ["rendezvous", "build", "first_step", "checkpoint", "barrier"])
+def test_a_trainer_killed_in_any_phase(train, undisturbed, phase):
+    process = train()
+    process.wait_for_phase(1, phase, pause=0)
+    for pid in process.trainers(1)[:1]:
         os.kill(pid, signal.SIGKILL)
+    assert process.finish() == 0, process.log
+    assert_same_run(process, undisturbed)
+
+
+@pytest.mark.faults
+def test_a_frozen_spare_is_not_waited_for(train, undisturbed):
+    process = train(epochs=30, limits={"imports": 10}, steps_per_call=1)
+    process.wait_until(lambda: len(process.trainers(1)) == 2)
+    trainer, spare = process.trainers(1)
+    os.kill(spare, signal.SIGSTOP)
+    os.kill(trainer, signal.SIGKILL)
     assert process.finish() == 0, process.log
     assert_same_run(process, undisturbed)

@@ -1,5 +1,6 @@
 """A training run as a real process tree, to look at and to disturb."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,8 +10,9 @@ import time
 from pathlib import Path
 
 from components.contracts.checkpoint import committed_steps, load_newest
-from components.contracts.training_run import read_completion
+from components.contracts.training_run import read_completion, read_run
 from components.storage.open import open_store
+from components.train_model.worker.heartbeat import Heartbeat
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECS = 180
@@ -19,10 +21,19 @@ START_SECS = 180
 class TrainingProcess:
     """`python -m components.train_model` on two workers, its output kept in a file."""
 
-    def __init__(self, folder, dataset_uri, *, module="tests.train_model.small_model", **options):
+    def __init__(
+        self,
+        folder,
+        dataset_uri,
+        *,
+        module="tests.train_model.small_model",
+        environment=None,
+        prefix=(),
+        **options,
+    ):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.run_uri = str(self.folder / "run")
+        self.run_uri = options.get("output_uri") or str(self.folder / "run")
         self.log_path = self.folder / "log"
         self.error_path = self.folder / "error"
         values = {
@@ -41,7 +52,7 @@ class TrainingProcess:
         ]
         with self.log_path.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "components.train_model", *flags],
+                [*prefix, sys.executable, "-m", "components.train_model", *flags],
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -49,6 +60,7 @@ class TrainingProcess:
                     **os.environ,
                     "RELAY_ERROR_FILE": str(self.error_path),
                     "RELAY_LOG_FORMAT": "human",
+                    **(environment or {}),
                 },
             )
 
@@ -80,6 +92,26 @@ class TrainingProcess:
         supervisor = self.supervisor(worker)
         return children(supervisor) if supervisor else []
 
+    def beat(self, worker):
+        """What a worker's trainer has last recorded, None while there is none."""
+        for pid in self.trainers(worker):
+            path = environment(pid).get("RELAY_HEARTBEAT")
+            if path:
+                with contextlib.suppress(OSError):
+                    beat = Heartbeat(Path(path)).read()
+                    if beat.phase not in ("imports", "waiting"):
+                        return beat
+        return None
+
+    def wait_for_phase(self, worker, phase, *, after=-1, pause=0.001):
+        """Wait until a worker's trainer is in a phase, `after` so many steps."""
+
+        def reached():
+            beat = self.beat(worker)
+            return beat is not None and beat.phase == phase and beat.step >= after
+
+        self.wait_until(reached, pause=pause)
+
     def wait_for_step(self, step):
         """Wait until a checkpoint of `step` or later is committed."""
         self.wait_until(lambda: max(committed_steps(self.store), default=-1) >= step)
@@ -87,16 +119,22 @@ class TrainingProcess:
     def wait_for_log(self, text):
         self.wait_until(lambda: text in self.log)
 
-    def wait_until(self, condition, limit=START_SECS):
+    def wait_until(self, condition, limit=START_SECS, pause=0.02):
         deadline = time.monotonic() + limit
         while not condition():
             assert self.process.poll() is None, f"training has ended early:\n{self.log}"
             assert time.monotonic() < deadline, f"waited {limit} s in vain:\n{self.log}"
-            time.sleep(0.02)
+            time.sleep(pause)
 
     def finish(self, limit=240):
         """Exit code of the launcher once it has ended by itself."""
         return self.process.wait(limit)
+
+    @property
+    def wall_secs(self):
+        """From the first start of the run to its completion."""
+        end = Path(self.run_uri, "complete.json").stat().st_mtime
+        return end - read_run(self.store).created
 
     def arrays(self):
         """Arrays of the newest checkpoint."""

@@ -6,9 +6,16 @@ import keras
 def build_model(schema, hyperparameters):
     inputs = {feature.name: keras.Input((1,), name=feature.name) for feature in schema.features}
     x = keras.layers.Concatenate()(list(inputs.values()))
+    return compiled(inputs, hidden(x), hyperparameters)
+
+
+def hidden(x):
     x = keras.layers.Dense(8, activation="relu")(x)
     x = keras.layers.BatchNormalization()(x)
-    x = keras.layers.Dropout(0.3, seed=7)(x)
+    return keras.layers.Dropout(0.3, seed=7)(x)
+
+
+def compiled(inputs, x, hyperparameters):
     outputs = keras.layers.Dense(1, activation="sigmoid")(x)
     model = keras.Model(inputs, outputs)
     schedule = keras.optimizers.schedules.CosineDecay(

@@ -98,6 +98,25 @@ def test_all_members_get_the_same_decision_and_a_new_join_ends_it(serve):
     assert decisions[0].incarnation == decisions[1].incarnation == 2
 
 
+def test_trainers_meet_when_all_of_them_are_ready(serve):
+    leader = Leader(2, numbered_decisions())
+    member = Member(serve(leader), "secret")
+    threads = [threading.Thread(target=leader.join, args=(join(worker),)) for worker in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    answers = []
+    early = threading.Thread(target=lambda: answers.append(member.ready(1, 0)))
+    early.start()
+    early.join(0.3)
+    assert answers == []
+    assert member.ready(1, 1) is True
+    early.join(20)
+    assert answers == [True]
+    assert member.ready(2, 1) is False
+
+
 def test_an_answer_that_was_lost_is_given_again():
     leader = Leader(1, numbered_decisions())
     first = leader.join(join(0))
@@ -154,7 +173,7 @@ def test_the_newest_step_that_anyone_holds_whole_wins(tmp_path):
     store = open_store(str(tmp_path / "run"))
 
     def restored(*joins):
-        decision = decide(store, list(joins), max_restarts=100, scratch=tmp_path)
+        decision = decide(store, list(joins), job="j", max_restarts=100, scratch=tmp_path)
         return decision.restore_step, decision.holder
 
     assert restored(join(0), join(1)) == (-1, -1)
@@ -162,12 +181,14 @@ def test_the_newest_step_that_anyone_holds_whole_wins(tmp_path):
     checkpoint(store, 20, tmp_path)
     assert restored(join(0), join(1, steps=[5])) == (20, -1)
     assert restored(join(0, steps=[20]), join(1, steps=[30])) == (30, 1)
-    path = tmp_path / "run/checkpoints/step-00000020/state.safetensors"
+    path = tmp_path / "run/checkpoints/step-00000020/state-0001.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     assert restored(join(0), join(1)) == (10, -1)
-    data = bytearray((tmp_path / "run/checkpoints/step-00000010/state.safetensors").read_bytes())
+    data = bytearray(
+        (tmp_path / "run/checkpoints/step-00000010/state-0001.safetensors").read_bytes()
+    )
     data[-1] ^= 1
-    (tmp_path / "run/checkpoints/step-00000010/state.safetensors").write_bytes(data)
+    (tmp_path / "run/checkpoints/step-00000010/state-0001.safetensors").write_bytes(data)
     with pytest.raises(RelayError, match="step-000000"):
         restored(join(0), join(1))
 
@@ -176,20 +197,23 @@ def test_restarts_without_progress_end_with_their_causes(tmp_path):
     store = open_store(str(tmp_path / "run"))
     cause = "trainer killed by SIGKILL at step 7 in phase step"
     for _ in range(4):
-        decide(store, [join(0), join(1, cause=cause)], max_restarts=3, scratch=tmp_path)
+        decide(store, [join(0), join(1, cause=cause)], job="j", max_restarts=3, scratch=tmp_path)
     with pytest.raises(PermanentError) as error:
-        decide(store, [join(0), join(1, cause=cause)], max_restarts=3, scratch=tmp_path)
+        decide(store, [join(0), join(1, cause=cause)], job="j", max_restarts=3, scratch=tmp_path)
     for text in ("worker 1: trainer killed by SIGKILL", "since step 0", "likely out of memory"):
         assert text in str(error.value)
     checkpoint(store, 10, tmp_path)  # progress refills the budget
-    assert decide(store, [join(0), join(1)], max_restarts=3, scratch=tmp_path).restore_step == 10
+    assert (
+        decide(store, [join(0), join(1)], job="j", max_restarts=3, scratch=tmp_path).restore_step
+        == 10
+    )
 
 
 def test_a_complete_run_is_not_started_again(tmp_path):
     store = open_store(str(tmp_path / "run"))
     done = Completion(step=1, num_epochs=1, reason="", num_workers=1, num_restarts=0, goodput={})
     store.create(COMPLETE_NAME, to_json_bytes(done))
-    assert decide(store, [join(0)], max_restarts=3, scratch=tmp_path).complete
+    assert decide(store, [join(0)], job="j", max_restarts=3, scratch=tmp_path).complete
     assert read_incarnation(store) == (Incarnation(), "")
 
 
@@ -204,7 +228,7 @@ def test_only_the_newest_incarnation_commits(tmp_path):
         old.announce(20)
     Fence(store, 2).announce(20)
     with pytest.raises(FencedError):
-        take(store, generation, Incarnation(number=3))
+        take(store, generation, Incarnation(number=2))
 
 
 def test_a_commit_that_was_announced_before_the_takeover_happens_before_it_or_never(tmp_path):
@@ -214,9 +238,8 @@ def test_a_commit_that_was_announced_before_the_takeover_happens_before_it_or_ne
     previous, generation = read_incarnation(store)
     bury_announced(store, previous)
     # The old chief goes on where it stood, between its announcement and its manifest ...
-    manifest = "checkpoints/step-00000010/manifest.json"
-    with pytest.raises(RelayError, match="exists already"):
-        store.create(manifest, b"{}")
+    with pytest.raises(FencedError, match="newer incarnation than 1"):
+        checkpoint(store, 10, tmp_path, incarnation=1)
     # ... while the new one may commit the same step, and readers see that one only.
     from components.contracts.checkpoint import choose_step, load_newest
 
@@ -225,3 +248,37 @@ def test_a_commit_that_was_announced_before_the_takeover_happens_before_it_or_ne
     checkpoint(store, 10, tmp_path, incarnation=2)
     assert load_newest(store)[0].incarnation == 2
     assert choose_step(store, "newest") == 10
+    # Its state lies beside the new one's and damages nothing.
+    names = [found.name.rpartition("/")[2] for found in store.list("checkpoints/step-00000010/")]
+    assert names == ["manifest.json", "state-0001.safetensors", "state-0002.safetensors"]
+
+
+def test_each_takeover_buries_the_announcement_before_it(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    for number in (1, 2):
+        _, generation = read_incarnation(store)
+        take(store, generation, Incarnation(number=number))
+        Fence(store, number).announce(10)
+        bury_announced(store, read_incarnation(store)[0])
+    for number in (1, 2):
+        with pytest.raises(FencedError):
+            checkpoint(store, 10, tmp_path, incarnation=number)
+    checkpoint(store, 10, tmp_path, incarnation=3)
+
+
+def test_a_new_launch_has_a_new_budget_and_every_restart_is_kept(tmp_path):
+    store = open_store(str(tmp_path / "run"))
+    lost = join(0, seen=1, cause="a peer was lost (UnavailableError): closed")
+    killed = join(1, seen=1, cause="trainer killed by SIGKILL")
+    for number, job in enumerate(["first", "first", "second", "second"], 1):
+        joins = [lost, killed] if number % 2 == 0 else [join(0), join(1)]
+        decide(store, joins, job=job, max_restarts=1, scratch=tmp_path)
+    with pytest.raises(PermanentError, match="2 starts with no progress"):
+        decide(store, [lost, killed], job="second", max_restarts=1, scratch=tmp_path)
+    restarts = read_incarnation(store)[0].restarts
+    assert [restart["cause"] for restart in restarts] == [
+        "worker 1: trainer killed by SIGKILL",
+        "worker 0: a new launch of the run",
+        "worker 1: trainer killed by SIGKILL",
+    ]
+    assert [restart["worker"] for restart in restarts] == [1, 0, 1]

@@ -12,11 +12,11 @@ from components.storage.open import open_store
 from components.train_model.options import TrainOptions, weight_options
 from components.train_model.worker.cluster import read_cluster
 from components.train_model.worker.heartbeat import Heartbeat
-from components.train_model.worker.ledger import Ledger
+from components.train_model.worker.ledger import BUCKETS, Ledger
 from components.train_model.worker.limits import PhaseLimits
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.memory import oom_kills
-from components.train_model.worker.progress import EarlyStopping, History
+from components.train_model.worker.progress import DataWait, EarlyStopping, History
 from tests.train_model.test_agreement import checkpoint
 
 
@@ -67,10 +67,13 @@ def test_a_heartbeat_is_seen_by_the_other_side(tmp_path):
     assert mine.read().committed == -1
     theirs.beat("step", 7)
     theirs.committed(5)
-    theirs.record(loss=0.5, data_wait=1.0, checkpoint_wait=2.0, total=10.0, target=100)
+    goodput = dict(zip(BUCKETS, range(7), strict=True))
+    figures = {"data_wait": 1.0, "checkpoint_wait": 2.0, "total": 10.0, "target": 100}
+    theirs.record(loss=0.5, **figures, goodput=goodput)
     beat = mine.read()
     assert (beat.phase, beat.step, beat.committed, beat.loss) == ("step", 7, 5, 0.5)
     assert (beat.data_wait, beat.checkpoint_wait, beat.total, beat.target) == (1.0, 2.0, 10.0, 100)
+    assert beat.goodput == goodput
     assert 0 <= beat.age < 60
     assert not theirs.stop_requested
     mine.request_stop()
@@ -83,7 +86,7 @@ def test_the_limit_of_a_step_is_learned_above_its_floor():
     for _ in range(10):
         limits.observe_call(10.0)
     assert limits.limit_of("step") == 200
-    assert limits.limit_of("waiting") == float("inf")
+    assert limits.limit_of("waiting") == limits.limit_of("imports") == 180
     given = PhaseLimits(options(limits={"step": 5}))
     given.observe_call(10.0)
     assert given.limit_of("step") == 5
@@ -108,12 +111,12 @@ def test_every_second_is_in_one_bucket_also_across_a_failure():
 
 def test_the_history_has_every_step_once_across_a_restart():
     history = History(target=1000)
-    history.add(3, np.array([1.0, 2.0, 3.0]))
+    history.add(3, np.array([1.0, 2.0, 3.0]), float)
     state = json.loads(json.dumps(history.state()))
-    history.add(9, np.ones(6))  # lost with the process
+    history.add(9, np.ones(6), float)  # lost with the process
     resumed = History(target=1000)
     resumed.load(state)
-    resumed.add(5, np.array([4.0, 5.0]))
+    resumed.add(5, np.array([4.0, 5.0]), float)
     records = resumed.records()
     assert sum(record["steps"] for record in records) == 5
     assert records[-1]["step"] == 5
@@ -175,7 +178,7 @@ def test_restore_falls_back_to_the_checkpoint_before(tmp_path, damage, caplog):
     store = open_store(str(tmp_path / "run"))
     checkpoint(store, 10, tmp_path)
     checkpoint(store, 20, tmp_path)
-    state = tmp_path / "run/checkpoints/step-00000020/state.safetensors"
+    state = tmp_path / "run/checkpoints/step-00000020/state-0001.safetensors"
     manifest = state.with_name("manifest.json")
     if damage == "truncated":
         state.write_bytes(state.read_bytes()[:5])
@@ -215,11 +218,20 @@ def test_scalars_keep_their_shape_in_a_checkpoint(tmp_path):
         ({"limits": {"stpe": 3}}, "no phase 'stpe'"),
         ({"limits": {"step": 0}}, r"limits\[step\]"),
         ({"clip_norm": float("nan")}, "clip_norm is nan"),
+        ({"nccl": {"LD_PRELOAD": "x"}}, "'LD_PRELOAD' is no variable of NCCL"),
     ],
 )
 def test_options_that_cannot_work(changes, text):
     with pytest.raises(InputError, match=text):
         options(**changes)
+
+
+def test_waiting_for_data_is_told_with_its_share_of_the_last_stretch():
+    wait = DataWait(share=0.05, over_secs=60)
+    assert wait.observe(30.0, 59.0) == ""
+    assert "waited for data 50% of the last 60 s" in wait.observe(30.0, 60.0)
+    assert wait.observe(33.0, 121.0) == ""  # 3 of 61 seconds
+    assert "10% of the last 60 s" in wait.observe(39.0, 181.0)
 
 
 def test_only_what_changes_the_weights_is_in_the_fingerprint():

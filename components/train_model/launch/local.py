@@ -1,5 +1,6 @@
 """The local launcher: a TFJob's contract on one machine, one supervisor process a worker."""
 
+import http.client
 import json
 import logging
 import os
@@ -14,14 +15,17 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from components.contracts.checkpoint import committed_steps
 from components.contracts.errors import (
     ERROR_FILE_VARIABLE,
+    EXIT_FENCED,
     EXIT_OK,
     PermanentError,
     TerminatedError,
     error_for,
     is_retryable,
 )
+from components.storage.open import open_store
 from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import TOKEN_VARIABLE
 from components.train_model.worker.cluster import PEERS_VARIABLE
@@ -33,6 +37,7 @@ _TICK_SECS = 0.1
 _RESTART_DELAY_SECS = 0.5
 # Lives of one supervisor, beside the restarts that the workers themselves count.
 _MAX_LIVES = 20
+_PROBE_SECS = 1.0
 # After one worker has failed for good, the others get this long to write their last lines.
 _LINGER_SECS = 2.0
 
@@ -45,6 +50,7 @@ def launch_local(options: TrainOptions, run_uri: str) -> None:
 
     Raises:
         RelayError: a worker failed for good, with its message and exit code.
+        PermanentError: another launch has taken the run over.
         TerminatedError: this process got SIGTERM or SIGINT; the workers have committed their state.
     """
     folder = Path(tempfile.mkdtemp(prefix="relay-train-"))
@@ -74,8 +80,13 @@ class _LocalJob:
         self._due = [0.0] * options.workers
         self._done: set[int] = set()
         self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._store = open_store(run_uri)
+        self._newest = -1
 
     def run(self) -> None:
+        for worker in range(self._options.workers):
+            threading.Thread(target=self._probe, args=(worker,), daemon=True).start()
         while len(self._done) < self._options.workers:
             if self._stopping.is_set():
                 self._terminate()
@@ -87,6 +98,7 @@ class _LocalJob:
         self._stopping.set()
 
     def kill(self) -> None:
+        self._ended.set()
         for process in self._processes:
             if process is not None:
                 process.kill()
@@ -108,10 +120,16 @@ class _LocalJob:
         self._processes[worker] = None
         if code == EXIT_OK:
             self._done.add(worker)
+        elif code == EXIT_FENCED:
+            # Not retryable: the two launches would take the run from each other for ever.
+            raise PermanentError(
+                f"{self._message(worker, code)}. Another launch has taken this run over: follow "
+                "that one, or stop it and start this one again"
+            )
         elif not is_retryable(code):
             time.sleep(_LINGER_SECS)
             raise error_for(code, self._message(worker, code))
-        elif self._lives[worker] >= _MAX_LIVES:
+        elif self._lives[worker] >= _MAX_LIVES and not self._has_progressed():
             raise PermanentError(
                 f"worker {worker} ended {self._lives[worker]} times, the last time with exit code "
                 f"{code}: {self._message(worker, code)}"
@@ -119,6 +137,34 @@ class _LocalJob:
         else:
             log.warning("worker %d ended (exit code %d): it is started again", worker, code)
             self._due[worker] = time.monotonic() + _RESTART_DELAY_SECS
+
+    def _has_progressed(self) -> bool:
+        """Whether a step was committed since this was asked last; refills the budget of lives."""
+        newest = max(committed_steps(self._store), default=-1)
+        if newest <= self._newest:
+            return False
+        self._newest = newest
+        self._lives = [0] * self._options.workers
+        return True
+
+    def _probe(self, worker: int) -> None:
+        """Kill a supervisor that no longer answers, as the kubelet's liveness probe does."""
+        port = self._sockets[worker].getsockname()[1]
+        pid, silent_from = 0, 0.0
+        while not self._ended.wait(_PROBE_SECS):
+            process = self._processes[worker]
+            if process is None:
+                continue
+            now = time.monotonic()
+            if process.pid != pid:
+                # It has to import before it can answer.
+                pid, silent_from = process.pid, now + self._options.limit_of("imports")
+            if _is_healthy(port, self._options.heartbeat_secs):
+                silent_from = time.monotonic()
+            elif time.monotonic() - silent_from > self._options.heartbeat_secs:
+                log.warning("the supervisor of worker %d does not answer: it is killed", worker)
+                process.kill()
+                pid = 0
 
     def _start(self, worker: int) -> "subprocess.Popen[bytes]":
         self._lives[worker] += 1
@@ -174,3 +220,14 @@ class _LocalJob:
             except subprocess.TimeoutExpired:
                 log.warning("a worker did not end in time after SIGTERM: it is killed")
         raise TerminatedError("training was told to stop; its newest checkpoint is committed")
+
+
+def _is_healthy(port: int, timeout: float) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

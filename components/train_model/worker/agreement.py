@@ -1,9 +1,11 @@
 """Supervisors agree before trainers meet: one round an incarnation, led by worker 0.
 
 Every supervisor joins with its trainer's address and what its local tier holds. When all have
-joined, the leader decides (incarnation, members, restore step) once and answers everybody. A join
-while an incarnation runs ends it: the others learn of that from their watch, stop their trainers
-and join too. So a restart is one round, not a race of rendezvous that time out on each other.
+joined, the leader decides (incarnation, members, restore step) once and answers everybody. Trainers
+then fetch what they need, however long each takes, and start their rendezvous when all are ready.
+A join while an incarnation runs ends it: the others learn of that from their watch, stop their
+trainers and join too. So a restart is one round, not a race of rendezvous that time out on each
+other.
 """
 
 import hmac
@@ -26,6 +28,8 @@ from components.contracts.errors import (
 
 # Long polls end after this many seconds, so that a dead connection is noticed.
 POLL_SECS = 10.0
+# How the cause of a trainer begins that only saw the end of another one.
+PEER_LOST = "a peer was lost"
 TOKEN_VARIABLE = "RELAY_TOKEN"  # noqa: S105 - the name of the variable
 
 
@@ -97,6 +101,7 @@ class Leader:
         self._decide = decide
         self._joins: dict[int, Join] = {}
         self._decision: Decision | None = None
+        self._ready: set[int] = set()
         self._changed = threading.Condition()
 
     def join(self, join: Join) -> Decision | None:
@@ -114,9 +119,23 @@ class Leader:
             self._joins[join.worker] = join
             if len(self._joins) == self._size:
                 self._decision = self._decided()
+                self._ready.clear()
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._answer(join) is not None, POLL_SECS)
             return self._answer(join)
+
+    def ready(self, incarnation: int, worker: int) -> bool:
+        """Note that a worker's trainer may meet its peers; whether all may, after a wait."""
+        with self._changed:
+            if self._runs(incarnation):
+                self._ready.add(worker)
+                self._changed.notify_all()
+
+            def settled() -> bool:
+                return not self._runs(incarnation) or len(self._ready) == self._size
+
+            self._changed.wait_for(settled, POLL_SECS)
+            return self._runs(incarnation) and len(self._ready) == self._size
 
     def watch(self, incarnation: int) -> bool:
         """Wait up to POLL_SECS for the end of an incarnation; whether it still runs."""
@@ -174,6 +193,12 @@ class Member:
             if answer is None:
                 time.sleep(0.1)
         return None
+
+    def ready(self, incarnation: int, worker: int) -> bool | None:
+        """Whether all workers' trainers may meet, after a wait; None if the leader is silent."""
+        body = {"incarnation": incarnation, "worker": worker}
+        answer = self._request("POST", "/ready", body)
+        return None if answer is None else bool(answer["ready"])
 
     def still_runs(self, incarnation: int) -> bool | None:
         """Whether an incarnation still runs, after a wait; None if the leader does not answer."""

@@ -34,7 +34,6 @@ class Assignment:
         started: when the run was first started, epoch seconds.
         last_progress: when the previous incarnation last made a step, 0 if unknown.
         decided: when this incarnation was decided on.
-        cause: why the previous incarnation ended.
     """
 
     options: Mapping[str, Any]
@@ -52,7 +51,6 @@ class Assignment:
     started: float
     last_progress: float
     decided: float
-    cause: str
 
     @classmethod
     def from_line(cls, line: str) -> "Assignment":

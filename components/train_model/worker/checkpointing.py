@@ -3,7 +3,10 @@
 import logging
 import tempfile
 import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
+
+import numpy as np
 
 from components.contracts.checkpoint import (
     Arrays,
@@ -14,9 +17,14 @@ from components.contracts.checkpoint import (
     remove_checkpoint,
     write_state,
 )
-from components.contracts.errors import RetryableError
+from components.contracts.errors import PermanentError, RetryableError
 from components.storage.base import Store
-from components.storage.errors import AlreadyExistsError, CorruptObjectError, ObjectNotFoundError
+from components.storage.errors import (
+    AlreadyExistsError,
+    CorruptObjectError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+)
 from components.train_model.worker.agreement import fetch_file
 from components.train_model.worker.fencing import Fence
 from components.train_model.worker.heartbeat import Heartbeat
@@ -26,9 +34,10 @@ log = logging.getLogger("relay.worker")
 
 
 class Checkpointer:
-    """Writes checkpoints one at a time in a background thread.
+    """Writes checkpoints one after another in a background thread; training never waits for it.
 
-    Every worker keeps its own in the local tier; the chief also commits to the object store.
+    Every worker keeps its own in the local tier; the chief also commits to the object store. Beside
+    the one that is being written one more waits; a newer one takes its place.
     """
 
     def __init__(
@@ -39,62 +48,115 @@ class Checkpointer:
         tier: LocalTier | None,
         heartbeat: Heartbeat,
         writer: str,
-        keep: "Retention",
+        committed: Callable[[CheckpointInfo], None],
+        finite: Collection[str] = (),
     ) -> None:
-        """`fence` is the chief's right to commit, None on the other workers."""
+        """Nothing is written yet.
+
+        Args:
+            store: opened at the run's uri.
+            fence: the chief's right to commit, None on the other workers.
+            tier: local checkpoints, None for no such thing.
+            heartbeat: told of commits.
+            writer: for the manifest.
+            committed: called after each commit, in the background thread.
+            finite: names of arrays that must have finite values only: the trained weights.
+        """
         self._store = store
         self._fence = fence
         self._tier = tier
         self._heartbeat = heartbeat
         self._writer = writer
-        self._keep = keep
-        self._thread: threading.Thread | None = None
+        self._committed = committed
+        self._finite = finite
+        self._changed = threading.Condition()
+        self._waiting: tuple[CheckpointInfo, Arrays] | None = None
+        self._writing = False
         self._failure: BaseException | None = None
+        threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def save(self, info: CheckpointInfo, arrays: Arrays) -> None:
-        """Start writing a checkpoint; waits for the one before. Raises what that one failed with.
+        """Have a checkpoint written as soon as the one before is. Raises what that failed with.
 
         A store that is unavailable is not a failure yet: the next checkpoint tries again.
         """
-        self.wait(forgive_unavailable=True)
-        self._thread = threading.Thread(
-            target=self._run, args=(info, arrays), name="checkpoint", daemon=True
-        )
-        self._thread.start()
+        with self._changed:
+            self._raise_failure(forgive_unavailable=True)
+            if self._waiting is not None:
+                log.warning(
+                    "step %d is not committed: the one before is still being written at step %d",
+                    self._waiting[0].step,
+                    info.step,
+                )
+            self._waiting = (info, arrays)
+            self._changed.notify_all()
 
-    def wait(self, *, forgive_unavailable: bool = False) -> None:
-        """Wait until what was saved is committed. Raises what went wrong."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+    def wait(self) -> None:
+        """Wait until what was saved last is committed. Raises what went wrong."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is None and not self._writing)
+            self._raise_failure(forgive_unavailable=False)
+
+    def _raise_failure(self, *, forgive_unavailable: bool) -> None:
         failure, self._failure = self._failure, None
-        if isinstance(failure, RetryableError) and forgive_unavailable and failure.exit_code == 200:
+        if isinstance(failure, StoreUnavailableError) and forgive_unavailable:
             log.warning("a checkpoint was not committed, the next one will be tried: %s", failure)
         elif failure is not None:
             raise failure
 
-    def _run(self, info: CheckpointInfo, arrays: Arrays) -> None:
-        try:
-            self._write(info, arrays)
-        except BaseException as error:
-            self._failure = error
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None)
+                assert self._waiting is not None  # noqa: S101 - waited for above
+                (info, arrays), self._waiting, self._writing = self._waiting, None, True
+            failure: BaseException | None = None
+            try:
+                self._write(info, arrays)
+            except BaseException as error:
+                failure = error
+            with self._changed:
+                self._writing = False
+                if self._failure is None or isinstance(self._failure, StoreUnavailableError):
+                    self._failure = failure
+                self._changed.notify_all()
 
     def _write(self, info: CheckpointInfo, arrays: Arrays) -> None:
+        self._check_finite(info, arrays)
         with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as folder:
-            if self._tier is not None:
-                state = self._tier.save(info, arrays)
-            elif self._fence is not None:
-                state = Path(folder, "state")
-                write_state(state, arrays)
+            state = self._keep_locally(info, arrays)
             if self._fence is None:
                 return
+            if state is None:
+                state = Path(folder, "state")
+                write_state(state, arrays)
             self._fence.announce(info.step)
             try:
                 commit_checkpoint(self._store, info, state, writer=self._writer)
             except AlreadyExistsError:
                 log.info("step %d was committed by an earlier incarnation", info.step)
         self._heartbeat.committed(info.step)
-        self._keep.apply(self._store)
+        self._committed(info)
+
+    def _keep_locally(self, info: CheckpointInfo, arrays: Arrays) -> Path | None:
+        """The state's file in the local tier; None without one, or if it has no room left."""
+        if self._tier is None:
+            return None
+        try:
+            return self._tier.save(info, arrays)
+        except OSError as error:
+            log.warning("no local copy of step %d, restarts will be slower: %s", info.step, error)
+            return None
+
+    def _check_finite(self, info: CheckpointInfo, arrays: Arrays) -> None:
+        """The loss of a step is from before its update: that one may have broken the weights."""
+        for name in self._finite:
+            if not np.isfinite(arrays[name]).all():
+                raise PermanentError(
+                    f"the weights ({name}) are not finite after step {info.step}: training stops, "
+                    "and the last committed checkpoint is from before it. Look for infinite or "
+                    "huge feature values, lower the learning rate, or set clip_norm"
+                )
 
 
 class Retention:

@@ -3,15 +3,18 @@
 `incarnation.json` in the run's storage holds the newest incarnation; it is taken, and each commit
 is announced, by compare-and-set on its generation. A commit is: announce the step, then create the
 manifest. A new incarnation that takes over while a step is announced but not committed occupies its
-manifest with a tombstone, so the old chief's creation fails: one of the two has it, never both.
+manifest with a tombstone that only later incarnations may replace, so the old chief's creation
+fails: one of the two has it, never both. Their state files have different names.
 """
 
 import contextlib
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from components.contracts.checkpoint import MANIFEST_NAME, TOMBSTONE, folder_of
+from components.contracts.checkpoint import MANIFEST_NAME, folder_of, tombstone
 from components.contracts.errors import FencedError
 from components.storage.base import Store
 from components.storage.errors import AlreadyExistsError, ConflictError, ObjectNotFoundError
@@ -30,6 +33,8 @@ class Incarnation:
         causes: why the previous ones of that row ended.
         committing: step whose commit was announced last, -1 for none.
         taken: when, in seconds since the epoch.
+        job: who took it: all workers of one launch. A new launch has a new budget.
+        restarts: the newest ones, as a Completion lists them.
     """
 
     number: int = 0
@@ -38,6 +43,8 @@ class Incarnation:
     causes: tuple[str, ...] = field(default=())
     committing: int = -1
     taken: float = 0.0
+    job: str = ""
+    restarts: tuple[Mapping[str, Any], ...] = field(default=())
 
 
 def read_incarnation(store: Store) -> tuple[Incarnation, str]:
@@ -47,13 +54,15 @@ def read_incarnation(store: Store) -> tuple[Incarnation, str]:
     except ObjectNotFoundError:
         return Incarnation(), ""
     values = json.loads(data)
-    return Incarnation(**{**values, "causes": tuple(values["causes"])}), generation
+    lists = {name: tuple(values.get(name, ())) for name in ("causes", "restarts")}
+    return Incarnation(**{**values, **lists}), generation
 
 
 def take(store: Store, previous: str, incarnation: Incarnation) -> None:
     """Become the newest incarnation, if the object still has the generation `previous`.
 
     Raises:
+        ConflictError: the one before has announced a commit in between: decide again.
         FencedError: somebody else took it in between.
     """
     data = json.dumps(dataclasses.asdict(incarnation)).encode()
@@ -63,18 +72,31 @@ def take(store: Store, previous: str, incarnation: Incarnation) -> None:
         else:
             store.create(INCARNATION_NAME, data)
     except (ConflictError, AlreadyExistsError) as error:
+        current, _ = read_incarnation(store)
+        if current.number < incarnation.number:
+            raise ConflictError(f"{store.uri_of(INCARNATION_NAME)} changed") from error
         raise FencedError(
             f"another incarnation of the run at {store.uri} started at the same moment"
         ) from error
 
 
 def bury_announced(store: Store, previous: Incarnation) -> None:
-    """Make sure that a commit which `previous` announced has either happened or never will."""
+    """Make sure that a commit which `previous` announced has either happened or never will.
+
+    `previous` must still be the newest incarnation: what it announces later than the caller has
+    read is not buried, but then the caller cannot take over either.
+    """
     if previous.committing < 0:
         return
     name = f"{folder_of(previous.committing)}/{MANIFEST_NAME}"
-    with contextlib.suppress(AlreadyExistsError):
-        store.create(name, json.dumps(TOMBSTONE).encode())
+    try:
+        store.create(name, tombstone(previous.number))
+        return
+    except AlreadyExistsError:
+        data, generation = store.read_versioned(name)
+    with contextlib.suppress(ValueError, ConflictError):  # a damaged manifest, or a commit just now
+        if 0 < json.loads(data).get("buried", 0) < previous.number:
+            store.replace(name, tombstone(previous.number), generation=generation)
 
 
 class Fence:

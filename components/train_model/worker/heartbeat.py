@@ -1,26 +1,30 @@
 """Progress of a trainer in memory shared with its supervisor: no system call per step.
 
 One page of a file, mapped by both. The trainer writes phase, step and time; the supervisor writes
-the request to stop. Each field has one writer and lies within one aligned machine word, so neither
-side ever sees half of a value.
+that all peers are ready, and the request to stop. Each field has one writer and lies within one
+aligned machine word, so neither side ever sees half of a value.
 """
 
 import mmap
 import os
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from components.train_model.worker.ledger import BUCKETS
+
 PHASES: Final = (
-    *("imports", "waiting", "rendezvous", "build", "restore", "first_step", "step"),
-    *("evaluation", "checkpoint", "barrier", "done"),
+    *("imports", "waiting", "data", "restore", "ready", "rendezvous", "build", "first_step"),
+    *("step", "evaluation", "checkpoint", "barrier", "done"),
 )
 
 _PHASE, _STEP, _BEAT, _COMMITTED, _STOP, _LOSS, _DATA_WAIT, _CHECKPOINT_WAIT, _TOTAL, _TARGET = (
     offset * 8 for offset in range(10)
 )
+_GO, _BUCKETS = 80, 88
 _SIZE = mmap.PAGESIZE
 
 
@@ -39,6 +43,7 @@ class Beat:
         checkpoint_wait: seconds training stood still for checkpoints so far in this process.
         total: seconds since the first step of this process began.
         target: steps after which training ends.
+        goodput: seconds of the run by bucket of the ledger.
     """
 
     phase: str
@@ -51,6 +56,7 @@ class Beat:
     checkpoint_wait: float
     total: float
     target: int
+    goodput: Mapping[str, float]
 
 
 class Heartbeat:
@@ -61,7 +67,8 @@ class Heartbeat:
         descriptor = os.open(path, flags, 0o600)
         try:
             if create:
-                os.ftruncate(descriptor, _SIZE)
+                # Not only its size: on a full disk a page without a block is a SIGBUS later.
+                os.posix_fallocate(descriptor, 0, _SIZE)
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
@@ -77,9 +84,18 @@ class Heartbeat:
         self._write("d", _BEAT, time.monotonic())
 
     def record(
-        self, *, loss: float, data_wait: float, checkpoint_wait: float, total: float, target: int
+        self,
+        *,
+        loss: float,
+        data_wait: float,
+        checkpoint_wait: float,
+        total: float,
+        target: int,
+        goodput: Mapping[str, float],
     ) -> None:
         """Record the figures that metrics and progress lines show."""
+        for index, bucket in enumerate(BUCKETS):
+            self._write("d", _BUCKETS + 8 * index, goodput[bucket])
         self._write("d", _LOSS, loss)
         self._write("d", _DATA_WAIT, data_wait)
         self._write("d", _CHECKPOINT_WAIT, checkpoint_wait)
@@ -93,6 +109,15 @@ class Heartbeat:
     def request_stop(self) -> None:
         """Ask the trainer to agree on a step with its peers, commit it and leave."""
         self._write("q", _STOP, 1)
+
+    def release(self) -> None:
+        """Tell the trainer that all its peers are ready to meet."""
+        self._write("q", _GO, 1)
+
+    @property
+    def released(self) -> bool:
+        """Whether the supervisor has said that all peers are ready."""
+        return self._read("q", _GO) != 0
 
     @property
     def stop_requested(self) -> bool:
@@ -113,6 +138,10 @@ class Heartbeat:
             checkpoint_wait=float(self._read("d", _CHECKPOINT_WAIT)),
             total=float(self._read("d", _TOTAL)),
             target=int(self._read("q", _TARGET)),
+            goodput={
+                bucket: self._read("d", _BUCKETS + 8 * index)
+                for index, bucket in enumerate(BUCKETS)
+            },
         )
 
     def _write(self, kind: str, offset: int, value: float) -> None:

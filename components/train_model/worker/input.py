@@ -6,7 +6,7 @@ import gzip
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,19 @@ _BLOCK = 1 << 16
 class RecordReader:
     """Random access to the records of one split, whose shards lie on this machine's disk."""
 
-    def __init__(self, store: Store, dataset: Dataset, split: str, cache: Path) -> None:
-        """Fetch into `cache` what is not local. Raises InputError, CorruptObjectError."""
+    def __init__(
+        self,
+        store: Store,
+        dataset: Dataset,
+        split: str,
+        cache: Path,
+        fetched: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Fetch into `cache` what is not local, and call `fetched` after each shard.
+
+        Raises:
+            InputError, CorruptObjectError: the split or one of its files is not usable.
+        """
         self._held = contextlib.ExitStack()  # cached shards stay for as long as this process
         self._paths: list[Path] = []
         self._maps: list[mmap.mmap] = []
@@ -58,6 +69,7 @@ class RecordReader:
             self._paths.append(path)
             self._offsets.append(offsets)
             counts.append(counts[-1] + shard.num_records)
+            fetched()
         self._starts = np.array(counts, np.int64)
 
     def _localized(

@@ -7,8 +7,9 @@ from components.train_model.options import TrainOptions
 
 SAFETY_FACTOR = 20.0
 _SAMPLES = 50
-# Phases in which the trainer waits for its supervisor or has nothing left to do.
-UNLIMITED = ("waiting", "done")
+# Phases that belong to another one's limit: a trainer that was told what to do and does not begin,
+# and one that has nothing left to do and does not end.
+_PART_OF = {"waiting": "imports", "done": "barrier"}
 
 
 class PhaseLimits:
@@ -23,10 +24,8 @@ class PhaseLimits:
         self._calls.append(seconds)
 
     def limit_of(self, phase: str) -> float:
-        """Seconds; infinite for phases without one."""
-        if phase in UNLIMITED:
-            return float("inf")
-        given = self._options.limit_of(phase)
+        """Seconds."""
+        given = self._options.limit_of(_PART_OF.get(phase, phase))
         if phase != "step" or not self._calls or "step" in self._options.limits:
             return given
         return max(given, SAFETY_FACTOR * median(self._calls))

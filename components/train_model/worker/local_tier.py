@@ -41,15 +41,24 @@ class LocalTier:
         return (self._folder / name).open("rb")
 
     def save(self, info: CheckpointInfo, arrays: Arrays) -> Path:
-        """Write one step and remove all but the newest KEEP. Returns the state file."""
+        """Write one step and remove all but the newest KEEP. Returns the state file.
+
+        Raises:
+            OSError: the disk is full; nothing of this step is left on it.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self.path_of(info.step)
         temporary = self._folder / f"tmp-{os.getpid()}"
-        write_state(temporary, arrays)
-        description = {**vars(info), "crc32c": crc32c_of_file(temporary)}
-        temporary.replace(path)
-        temporary.write_text(json.dumps(description), encoding="utf-8")
-        temporary.replace(path.with_suffix(".json"))
+        try:
+            write_state(temporary, arrays)
+            description = {**vars(info), "crc32c": crc32c_of_file(temporary)}
+            temporary.replace(path)
+            temporary.write_text(json.dumps(description), encoding="utf-8")
+            temporary.replace(path.with_suffix(".json"))
+        except OSError:  # no room: leave what there is to others
+            for leftover in (temporary, path):
+                leftover.unlink(missing_ok=True)
+            raise
         for step in self.steps()[:-KEEP]:
             self.remove(step)
         return path

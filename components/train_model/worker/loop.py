@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from components.contracts.checkpoint import numbered
 from components.contracts.errors import InputError
 from components.train_model.options import TrainOptions
 
@@ -89,6 +90,7 @@ class TrainLoop:
         self._steps = tf.function(self._run_steps, jit_compile=False)
         self._evaluate = tf.function(self._run_evaluation)
         self._finish = tf.function(self._reduce_metrics)
+        self._meet = tf.function(self._reduce_totals)
 
     @property
     def checkpointed(self) -> dict[str, Sequence[Any]]:
@@ -96,9 +98,19 @@ class TrainLoop:
         return {"model": self._model.variables, "optimizer": self._model.optimizer.variables}
 
     @property
-    def learning_rate(self) -> float:
-        """Rate of the next step."""
-        return float(keras.ops.convert_to_numpy(self._model.optimizer.learning_rate))
+    def trained(self) -> list[str]:
+        """Names of the trained weights in a checkpoint."""
+        trained = {id(variable) for variable in self._model.trainable_variables}
+        pairs = numbered("model", self._model.variables)
+        return [name for name, variable in pairs if id(variable) in trained]
+
+    def learning_rate_at(self, step: int) -> float:
+        """Rate that the optimizer took in `step`, the first being 1."""
+        optimizer = getattr(self._model.optimizer, "inner_optimizer", self._model.optimizer)
+        rate = optimizer._learning_rate  # the schedule itself, if it is one
+        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(step - 1)
+        return float(keras.ops.convert_to_numpy(rate))
 
     def run(self, batches: Any, count: int, *, stop: bool, seconds_per_step: float) -> CallResult:
         """Do up to `count` steps.
@@ -158,14 +170,18 @@ class TrainLoop:
                 values[f"val_{name}"] = float(value.numpy())
         return values
 
-    def barrier(self) -> None:
-        """Return once every worker has come here."""
+    def meet(self, *, done: bool, failed: bool) -> tuple[bool, bool]:
+        """Meet all workers: whether all of them are done, and whether any has failed."""
+        totals = self._meet(tf.constant([done, failed], tf.float32)).numpy()
+        return bool(totals[0] == self._options.workers), bool(totals[1])
 
-        def meet() -> Any:
+    def _reduce_totals(self, values: Any) -> Any:
+        def reduce(values: Any) -> Any:
             context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
+            # An input by itself has no device to be reduced to.
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
 
-        tf.function(lambda: self._strategy.run(meet))().numpy()
+        return self._strategy.run(reduce, args=(values,))
 
     def build_metrics(self, x: Any, y: Any) -> None:
         """Create the compiled metrics' variables from one batch, without changing the model."""

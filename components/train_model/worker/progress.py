@@ -1,7 +1,7 @@
 """What a run remembers across restarts beside its weights: training curve and early stopping."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,25 +18,20 @@ class History:
         self._interval = max(1, target // RECORDS)
         self._records: list[dict[str, float]] = []
         self._pending: list[float] = []
-        self.restarts: list[dict[str, Any]] = []
         self.validated_at = -1
 
-    def add(self, step: int, losses: np.ndarray[Any, Any]) -> None:
-        """Add the losses of the steps that end with `step`."""
+    def add(self, step: int, losses: np.ndarray[Any, Any], rate_at: Callable[[int], float]) -> None:
+        """Add the losses of the steps that end with `step`; `rate_at`: learning rate of a step."""
         first = step - len(losses)
         for index, loss in enumerate(losses):
             self._pending.append(float(loss))
             if (first + index + 1) % self._interval == 0:
-                self._flush(first + index + 1)
+                self._flush(first + index + 1, rate_at)
 
     def add_validation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of a validation after `step`."""
         self._records.append({"step": step, "time": round(time.time(), 3), **metrics})
         self.validated_at = step
-
-    def add_restart(self, step: int, worker_cause: str) -> None:
-        """Add a restart that resumed at `step`."""
-        self.restarts.append({"step": step, "time": round(time.time(), 3), "cause": worker_cause})
 
     def records(self) -> list[dict[str, float]]:
         """All records in order, the unfinished interval included."""
@@ -51,7 +46,6 @@ class History:
         return {
             "records": list(self._records),
             "pending": list(self._pending),
-            "restarts": list(self.restarts),
             "validated_at": self.validated_at,
         }
 
@@ -59,11 +53,10 @@ class History:
         """Go on from what `state` returned."""
         self._records = list(state["records"])
         self._pending = list(state["pending"])
-        self.restarts = list(state["restarts"])
         self.validated_at = state["validated_at"]
 
-    def _flush(self, step: int) -> None:
-        self._records.append(self._record(step))
+    def _flush(self, step: int, rate_at: Callable[[int], float]) -> None:
+        self._records.append({**self._record(step), "learning_rate": rate_at(step)})
         self._pending.clear()
 
     def _record(self, step: int) -> dict[str, float]:
@@ -135,3 +128,28 @@ class EarlyStopping:
         """Go on from what `state` returned."""
         self._best, self._since = state["best"], state["since"]
         self.best_step = state["best_step"]
+
+
+class DataWait:
+    """Whether training waits for its input too much, judged over the last stretch of time."""
+
+    def __init__(self, *, share: float = 0.05, over_secs: float = 60.0) -> None:
+        """Warn above `share` of `over_secs` seconds."""
+        self._share = share
+        self._over = over_secs
+        self._from = (0.0, 0.0)
+
+    def observe(self, waited: float, total: float) -> str:
+        """Take note of seconds waited and seconds trained so far; a warning, or "" for none."""
+        waited_before, total_before = self._from
+        stretch = total - total_before
+        if stretch < self._over:
+            return ""
+        self._from = (waited, total)
+        share = (waited - waited_before) / stretch
+        if share <= self._share:
+            return ""
+        return (
+            f"training waited for data {share:.0%} of the last {stretch:.0f} s: give the workers "
+            "more CPU, make preprocess cheaper, or convert with the packed layout"
+        )

@@ -95,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_json(
                 {"decision": decision and vars(decision), "missing": self.leader.missing}
             )
+        elif self.path == "/ready" and self.leader:
+            self._answer_json({"ready": self.leader.ready(body["incarnation"], body["worker"])})
         else:
             self._answer(404, b"", "text/plain")
 

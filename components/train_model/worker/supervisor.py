@@ -1,5 +1,6 @@
 """The supervisor, PID 1 of a worker: owns its trainer's life and imports no TensorFlow."""
 
+import hashlib
 import math
 import os
 import secrets
@@ -7,7 +8,6 @@ import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import FrameType
@@ -16,19 +16,22 @@ from components.contracts.errors import (
     EXIT_FENCED,
     EXIT_OK,
     EXIT_RETRYABLE,
-    EXIT_STALLED,
     EXIT_TERMINATED,
+    FencedError,
     PermanentError,
-    RelayError,
-    error_for,
+    RetryableError,
     is_retryable,
 )
 from components.contracts.training_run import TrainingRun, read_completion
+from components.storage.errors import StoreUnavailableError
 from components.storage.open import open_store
+from components.storage.retry import Deadlines
 from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import Decision, Join, Leader, Member
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.cluster import Cluster
+from components.train_model.worker.ending import Ending, ended, error_of, given_up, stalled
+from components.train_model.worker.fencing import read_incarnation
 from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.lease import LeaseWatch
 from components.train_model.worker.limits import PhaseLimits
@@ -42,24 +45,14 @@ from components.train_model.worker.status import Status, StatusWriter
 from components.train_model.worker.trainer_process import TrainerProcess
 
 TICK_SECS = 0.05
+MEET_SECS = 0.02
 # A spare costs a few seconds of CPU to start: not while the trainer itself is starting.
 SPARE_DELAY_SECS = 10.0
 RETRY_SECS = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a trainer ended.
-
-    Attributes:
-        code: exit code for the container if the run ends here.
-        cause: for people, empty if it was asked to end.
-        reason: one word for the metric.
-    """
-
-    code: int
-    cause: str
-    reason: str
+# How often a supervisor that waits for a round looks into storage whether there will be none.
+LOOK_SECS = 5.0
+# Phases in which a trainer has made nothing yet that would have to be committed.
+_BEFORE_STEPS = ("imports", "waiting", "data", "restore", "ready", "rendezvous", "build")
 
 
 class Supervisor:
@@ -99,19 +92,20 @@ class Supervisor:
         self._fingerprint = run.fingerprint
         self._started = run.created
         self._token = token
+        self._job = hashlib.sha256(token.encode()).hexdigest()[:16]
         self._folder = folder
-        self._store = open_store(run_uri)
+        # Short, so that the loop turns on while storage is away: it tries again and again.
+        self._store = open_store(run_uri, deadlines=Deadlines(total_secs=20.0, attempt_secs=10.0))
         self._tier = LocalTier(folder / "checkpoints", run.fingerprint)
         self._log = WorkerLog(cluster.index)
-        self._metrics = WorkerMetrics(cluster.index)
+        self._metrics = WorkerMetrics(cluster.index, options.batch_size)
         self._limits = PhaseLimits(options)
         self._instance = secrets.token_hex(8)
         self._terminated = threading.Event()
-        self._over = threading.Event()
         self._trainer: TrainerProcess | None = None
         self._spare: TrainerProcess | None = None
         self._num_started = 0
-        self._last_tick = time.monotonic()
+        self._last_tick = self._last_look = time.monotonic()
         self._last_progress = 0.0
         self._trouble_since = 0.0
 
@@ -163,6 +157,7 @@ class Supervisor:
                 lambda joins: decide(
                     self._store,
                     joins,
+                    job=self._job,
                     max_restarts=self._options.max_restarts,
                     scratch=self._folder,
                 ),
@@ -179,12 +174,21 @@ class Supervisor:
     def _rounds(self, member: Member) -> int:
         seen, cause = 0, ""
         while True:
-            if read_completion(self._store) is not None:
-                self._log.info("the run is complete")
-                return EXIT_OK
+            try:
+                if read_completion(self._store) is not None:
+                    self._log.info("the run is complete")
+                    return EXIT_OK
+                if self._is_fenced(seen):
+                    text = f"another launch of the run at {self._run_uri} has taken it over"
+                    raise FencedError(text)
+            except StoreUnavailableError as error:
+                self._wait_or_fail(Decision(error=str(error), exit_code=error.exit_code))
+                continue
             decision = self._join(member, seen, cause)
             if decision is None:
-                return EXIT_TERMINATED
+                if self._terminated.is_set():
+                    return EXIT_TERMINATED
+                continue
             if decision.complete:
                 return EXIT_OK
             if decision.error:
@@ -196,10 +200,15 @@ class Supervisor:
                 return ending.code
             if not is_retryable(ending.code):
                 if ending.code != EXIT_OK:
-                    raise _error_of(ending)
+                    raise error_of(ending)
+                if read_completion(open_store(self._run_uri)) is None:
+                    raise PermanentError(
+                        "the trainer ended with 0 before the run was complete. Does the model "
+                        "module, or what it imports, end the process?"
+                    )
                 return EXIT_OK
             if ending.code == EXIT_FENCED:
-                raise _error_of(ending)
+                raise error_of(ending)
             cause = ending.cause
             self._metrics.restarted(ending.reason)
 
@@ -210,7 +219,7 @@ class Supervisor:
         limit = self._options.limit_of("agreement")
         passing = is_retryable(decision.exit_code) and decision.exit_code != EXIT_FENCED
         if not passing or now - self._trouble_since > limit:
-            raise _error_of(Ending(code=decision.exit_code, cause=decision.error, reason="error"))
+            raise error_of(Ending(code=decision.exit_code, cause=decision.error, reason="error"))
         self._log.warning("no round yet: %s", decision.error)
         self._terminated.wait(RETRY_SECS)
 
@@ -226,12 +235,30 @@ class Supervisor:
         if self._spare is None:
             self._spare = self._start_trainer()  # its imports run while the others are waited for
         return member.join(
-            join, limit=self._options.limit_of("agreement"), stopped=self._alive_and_stopped
+            join,
+            limit=self._options.limit_of("agreement"),
+            stopped=lambda: self._must_not_wait(seen),
         )
 
-    def _alive_and_stopped(self) -> bool:
-        self._last_tick = time.monotonic()
-        return self._terminated.is_set()
+    def _must_not_wait(self, seen: int) -> bool:
+        """Whether there is no round to wait for: told to stop, complete, or taken over."""
+        self._last_tick = now = time.monotonic()
+        if self._terminated.is_set():
+            return True
+        if now - self._last_look < LOOK_SECS:
+            return False
+        self._last_look = now
+        try:
+            return read_completion(self._store) is not None or self._is_fenced(seen)
+        except RetryableError:
+            return False
+
+    def _is_fenced(self, seen: int) -> bool:
+        """Whether another launch has gone on since this one's incarnation `seen`."""
+        if not seen:
+            return False
+        newest, _ = read_incarnation(self._store)
+        return newest.number > seen and newest.job != self._job
 
     def _trainer_address(self) -> str:
         host, _, port = self._cluster.trainers[self._cluster.index].rpartition(":")
@@ -243,7 +270,8 @@ class Supervisor:
 
     def _start_trainer(self) -> TrainerProcess:
         self._num_started += 1
-        return TrainerProcess(self._folder, f"trainer-{self._num_started}")
+        name = f"trainer-{self._num_started}"
+        return TrainerProcess(self._folder, name, dict(self._options.nccl))
 
     def _run_trainer(self, member: Member, decision: Decision) -> Ending:
         trainer = self._spare if self._spare and self._spare.exit_code() is None else None
@@ -258,12 +286,17 @@ class Supervisor:
             extra={"event": "start"},
         )
         trainer.assign(self._assignment(decision))
-        self._over.clear()
+        # One event an incarnation: a late answer about the one before must not end this one.
+        over = threading.Event()
         threading.Thread(
-            target=self._watch, args=(member, decision.incarnation), daemon=True
+            target=self._watch, args=(member, decision.incarnation, over), daemon=True
+        ).start()
+        threading.Thread(
+            target=self._meet, args=(member, decision.incarnation, trainer, over), daemon=True
         ).start()
         oom_before = oom_kills()
-        ending = self._attend(trainer, decision, oom_before)
+        ending = self._attend(trainer, decision, over, oom_before)
+        over.set()
         trainer.kill()
         self._trainer = None
         if ending.cause:
@@ -289,19 +322,30 @@ class Supervisor:
             started=self._started,
             last_progress=self._last_progress,
             decided=time.time(),
-            cause="",
         )
 
-    def _watch(self, member: Member, incarnation: int) -> None:
-        """Set `_over` as soon as the leader says that this incarnation has ended."""
-        while not self._over.is_set():
+    @staticmethod
+    def _watch(member: Member, incarnation: int, over: threading.Event) -> None:
+        """Set `over` as soon as the leader says that this incarnation has ended."""
+        while not over.is_set():
             runs = member.still_runs(incarnation)
             if runs is False:
-                self._over.set()
+                over.set()
             elif runs is None:
                 time.sleep(0.5)
 
-    def _attend(self, trainer: TrainerProcess, decision: Decision, oom_before: int) -> Ending:
+    def _meet(
+        self, member: Member, incarnation: int, trainer: TrainerProcess, over: threading.Event
+    ) -> None:
+        """Let the trainer go to its rendezvous once the trainers of all workers are ready."""
+        while not over.wait(MEET_SECS):
+            if trainer.beat().phase == "ready" and member.ready(incarnation, self._cluster.index):
+                trainer.heartbeat.release()
+                return
+
+    def _attend(
+        self, trainer: TrainerProcess, decision: Decision, over: threading.Event, oom_before: int
+    ) -> Ending:
         """Look after a trainer until it has ended or must be ended."""
         began = time.monotonic()
         told_to_stop, last_step, last_log = 0.0, -1, began
@@ -314,7 +358,7 @@ class Supervisor:
             self._status = _status_of(beat, decision)
             code = trainer.exit_code()
             if code is not None:
-                return self._ending(trainer, code, oom_kills() > oom_before)
+                return ended(trainer, code, out_of_memory=oom_kills() > oom_before)
             if beat.step != last_step:
                 if last_step >= 0 and beat.phase == "step" and last_beat:
                     self._limits.observe_call(beat.time - last_beat)
@@ -324,46 +368,23 @@ class Supervisor:
                 if not told_to_stop:
                     told_to_stop = now
                     trainer.heartbeat.request_stop()
-                before_first = beat.phase in ("imports", "waiting", "rendezvous", "build")
+                before_first = beat.phase in _BEFORE_STEPS
                 if before_first or now - told_to_stop > self._options.termination_secs:
                     code = EXIT_TERMINATED if before_first else EXIT_RETRYABLE
                     return Ending(code=code, cause="", reason="terminated")
-            if self._over.is_set() and beat.phase != "barrier":
-                return Ending(code=EXIT_RETRYABLE, cause="", reason="peer")
-            if beat.age > self._limits.limit_of(beat.phase):
-                trainer.dump_stacks()
-                return self._stalled(beat.phase, beat.step, beat.age)
+            # A spare has been waiting for long before it was told what to do.
+            age = min(beat.age, now - began)
+            if over.is_set() and beat.phase != "barrier":
+                return given_up(trainer, beat, age, self._options.heartbeat_secs)
+            limit = self._limits.limit_of(beat.phase)
+            if age > limit:
+                return stalled(trainer, beat, age, limit)
             if now - last_log >= self._options.log_secs and beat.phase == "step":
                 last_log = now
                 self._log_progress(beat, decision)
             if self._options.warm_spare and self._spare is None:
                 if beat.phase == "step" and now - began > SPARE_DELAY_SECS:
                     self._spare = self._start_trainer()
-
-    def _stalled(self, phase: str, step: int, age: float) -> Ending:
-        limit = self._limits.limit_of(phase)
-        return Ending(
-            code=EXIT_STALLED,
-            cause=f"no progress for {age:.1f} s in phase {phase} at step {step} "
-            f"(limit {limit:g} s, option limits); its stacks are in the log",
-            reason="stalled",
-        )
-
-    def _ending(self, trainer: TrainerProcess, code: int, out_of_memory: bool) -> Ending:
-        message = trainer.message()
-        beat = trainer.beat()
-        where = f"at step {beat.step} in phase {beat.phase}"
-        if code in (EXIT_OK, EXIT_TERMINATED):
-            return Ending(code=code, cause="", reason="terminated")
-        if code < 0:
-            name = signal.Signals(-code).name
-            text = f"trainer killed by {name} {where}"
-            if out_of_memory:
-                return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
-            return Ending(code=EXIT_RETRYABLE, cause=text, reason="killed")
-        reason = "peer" if message.startswith("a peer was lost") else "error"
-        cause = message or f"trainer ended with exit code {code} {where}"
-        return Ending(code=code, cause=cause, reason=reason)
 
     def _log_progress(self, beat: Beat, decision: Decision) -> None:
         if self._cluster.index != 0:
@@ -404,8 +425,3 @@ def _status_of(beat: Beat, decision: Decision) -> Status:
         loss=beat.loss if math.isfinite(beat.loss) else 0.0,
         steps_per_second=round(done / beat.total, 3) if beat.total and done > 0 else 0.0,
     )
-
-
-def _error_of(ending: Ending) -> RelayError:
-    message = ending.cause or f"the trainer ended with exit code {ending.code}"
-    return error_for(ending.code, message)

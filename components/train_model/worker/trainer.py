@@ -7,11 +7,20 @@ there, its TensorFlow runtime untouched, until a line on standard input says wha
 import faulthandler
 import logging
 import os
+import re
 import signal
 import sys
+import traceback
 from pathlib import Path
 
-from components.contracts.errors import EXIT_OK, RetryableError, report
+from components.contracts.errors import (
+    EXIT_OK,
+    PermanentError,
+    RetryableError,
+    as_relay_error,
+    report,
+)
+from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import (
     HEARTBEAT_VARIABLE,
     Assignment,
@@ -19,6 +28,10 @@ from components.train_model.worker.assignment import (
 )
 from components.train_model.worker.heartbeat import Heartbeat
 from components.train_model.worker.logs import set_up_logging
+
+# A line that says something, among those of a stack that follows a heading.
+_HEADINGS = ("Graph execution error", "in user code")
+_SAYS = re.compile(r"Collective ops is|(\w+\.)*\w+(Error|Exception): ")
 
 log = logging.getLogger("relay.worker")
 
@@ -38,7 +51,7 @@ def main() -> None:
         line = sys.stdin.readline()
         code = training.train(Assignment.from_line(line), heartbeat) if line else EXIT_OK
     except BaseException as error:
-        code = report(_classified(error))
+        code = report(_explained(_classified(error), heartbeat))
     heartbeat.beat("done")
     sys.stdout.flush()
     sys.stderr.flush()
@@ -50,15 +63,34 @@ def _classified(error: BaseException) -> BaseException:
     module = type(error).__module__
     lost = ("UnavailableError", "DeadlineExceededError", "AbortedError", "CancelledError")
     if module.startswith("tensorflow") and type(error).__name__ in lost:
-        first = str(error).strip().splitlines()[0]
-        return RetryableError(f"a peer was lost ({type(error).__name__}): {first}")
+        return RetryableError(f"{PEER_LOST} ({type(error).__name__}): {_told(error)}")
     if module.startswith("tensorflow") and type(error).__name__ == "InternalError":
         text = str(error)
         if "Collective" in text or "coordination" in text or "RPC" in text:
-            return RetryableError(f"a peer was lost (InternalError): {text.splitlines()[0]}")
+            return RetryableError(f"{PEER_LOST} (InternalError): {_told(error)}")
     if isinstance(error, MemoryError):
         return RetryableError("out of memory (MemoryError)")
     return error
+
+
+def _told(error: BaseException) -> str:
+    """The line of a message that says what happened; TensorFlow puts stacks of graphs before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    if not lines[0].startswith(_HEADINGS):
+        return lines[0]
+    return next((line for line in lines if _SAYS.match(line)), lines[-1])
+
+
+def _explained(error: BaseException, heartbeat: Heartbeat) -> BaseException:
+    """Where an unforeseen error, most often of the user's code, struck; its traceback is logged."""
+    if as_relay_error(error) is not None:
+        return error
+    traceback.print_exception(error)
+    beat = heartbeat.read()
+    return PermanentError(
+        f"{type(error).__name__} after step {beat.step} in phase {beat.phase}: {_told(error)}. Its "
+        "traceback is in this worker's log: correct the model module or the data, and start again"
+    )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from components.contracts.errors import ERROR_FILE_VARIABLE
@@ -18,8 +19,14 @@ _DUMP_SECS = 1.0
 class TrainerProcess:
     """A trainer, from its first import to its end; idle until it is assigned."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        """Start it. `folder` gets its heartbeat and error files, named by `name`."""
+    def __init__(self, folder: Path, name: str, variables: Mapping[str, str]) -> None:
+        """Start it.
+
+        Args:
+            folder: gets its heartbeat and error files.
+            name: of those files.
+            variables: of its environment, beside this process's own.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._error_file = folder / f"{name}.error"
         self._error_file.unlink(missing_ok=True)
@@ -31,6 +38,7 @@ class TrainerProcess:
             stdin=subprocess.PIPE,
             env={
                 **os.environ,
+                **variables,
                 HEARTBEAT_VARIABLE: str(heartbeat_file),
                 ERROR_FILE_VARIABLE: str(self._error_file),
             },

@@ -1,28 +1,36 @@
 """One incarnation's training, from rendezvous to the final barrier, in the trainer's process."""
 
+import functools
 import logging
-import os
 import time
+from collections.abc import Mapping
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from components.contracts.checkpoint import Arrays, CheckpointInfo, numbered
 from components.contracts.command_line import options_from
 from components.contracts.dataset import open_dataset
-from components.contracts.errors import EXIT_OK, EXIT_TERMINATED, InputError, PermanentError
+from components.contracts.errors import (
+    EXIT_OK,
+    EXIT_TERMINATED,
+    InputError,
+    PermanentError,
+    RetryableError,
+)
 from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
 from components.contracts.user_model import load_user_model
 from components.storage.errors import AlreadyExistsError
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
+from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
-from components.train_model.worker.cluster import tf_config
-from components.train_model.worker.fencing import Fence
+from components.train_model.worker.event_files import EventFiles
+from components.train_model.worker.fencing import Fence, read_incarnation
 from components.train_model.worker.heartbeat import Heartbeat
 from components.train_model.worker.input import (
     BatchPlan,
@@ -33,7 +41,8 @@ from components.train_model.worker.input import (
 from components.train_model.worker.ledger import Ledger
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.loop import TrainLoop, steps_in_a_call
-from components.train_model.worker.progress import EarlyStopping, History
+from components.train_model.worker.progress import DataWait, EarlyStopping, History
+from components.train_model.worker.rendezvous import meet_peers
 
 log = logging.getLogger("relay.worker")
 # What it says at this level (devices, numbers of all-reduces) is of use to nobody here.
@@ -42,6 +51,8 @@ logging.getLogger("tensorflow").setLevel(logging.WARNING)
 # Added to a SeedGenerator's state for each worker, so that their dropout masks differ.
 _SEED_STRIDE = 0x9E3779B1
 VALIDATION_BATCH = 1024
+_POLL_SECS = 0.005
+_MEETING_SECS = 1.0
 
 
 def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
@@ -52,10 +63,12 @@ def train(assignment: Assignment, heartbeat: Heartbeat) -> int:
         FencedError: a newer incarnation has taken over.
         RetryableError and TensorFlow's errors of lost peers: start again.
     """
-    return _Training(assignment, heartbeat).run()
+    return Training(assignment, heartbeat).run()
 
 
-class _Training:
+class Training:
+    """A trainer's work, from its data to the final barrier."""
+
     def __init__(self, assignment: Assignment, heartbeat: Heartbeat) -> None:
         self._assignment = assignment
         self._heartbeat = heartbeat
@@ -69,9 +82,23 @@ class _Training:
         self._step, self._saved_step = 0, -1
         self._data_wait = self._checkpoint_wait = 0.0
 
+    @property
+    def loop(self) -> TrainLoop:
+        """The compiled loop, once prepared."""
+        return self._loop
+
     def run(self) -> int:
+        """Train to the end or to an agreed stop; returns the exit code. Raises as `train` does."""
+        stopped = self._train_epochs(self.prepare())
+        self._finish(stopped)
+        return EXIT_TERMINATED if stopped else EXIT_OK
+
+    def prepare(self) -> Any:
+        """Meet the peers, build and restore; returns the iterator of batches from there on."""
         user = load_user_model(self._options.model_module)
         self._open_data()
+        loaded = self._load()
+        self._wait_for_peers()
         strategy = self._rendezvous()
         self._heartbeat.beat("build")
         # Not before: its tables would start the runtime, which the strategy must configure first.
@@ -81,17 +108,17 @@ class _Training:
             _check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
             self._loop = TrainLoop(strategy, model, self._options)
         self._set_up_state()
-        self._restore()
-        stopped = self._train_epochs()
-        self._finish(stopped)
-        return EXIT_TERMINATED if stopped else EXIT_OK
+        self._restore(loaded)
+        return self._first_batches()
 
     def _open_data(self) -> None:
         options = self._options
+        self._heartbeat.beat("data")
         store = open_store(options.dataset_uri)
         self._dataset = open_dataset(store)
         cache = Path(self._assignment.cache)
-        self._reader = RecordReader(store, self._dataset, options.split, cache)
+        fetched = functools.partial(self._heartbeat.beat, "data")
+        self._reader = RecordReader(store, self._dataset, options.split, cache, fetched)
         self._plan = BatchPlan(
             num_records=self._reader.num_records,
             batch_size=options.batch_size,
@@ -101,39 +128,55 @@ class _Training:
             seed=options.seed,
         )
         self._validation = (
-            RecordReader(store, self._dataset, options.validation_split, cache)
+            RecordReader(store, self._dataset, options.validation_split, cache, fetched)
             if options.validation_split
             else None
         )
         planned = self._plan.steps_per_epoch * options.epochs
         self._target = min(planned, options.max_steps) if options.max_steps else planned
 
-    def _rendezvous(self) -> Any:
-        options, assignment = self._options, self._assignment
-        self._heartbeat.beat("rendezvous")
-        keras.utils.set_random_seed(options.seed)
-        if options.deterministic:
-            tf.config.experimental.enable_op_determinism()
-        if options.mixed_precision != "none":
-            keras.mixed_precision.set_global_policy(f"mixed_{options.mixed_precision}")
-        os.environ.pop("TF_CONFIG", None)
-        if options.workers > 1:
-            os.environ["TF_CONFIG"] = tf_config(assignment.members, assignment.worker)
-            _set_heartbeat_timeout(options.heartbeat_secs)
-        if len(tf.config.list_physical_devices("GPU")) > 1:
-            raise InputError(
-                "a worker sees more than one GPU: give each worker one, and add workers"
-            )
-        communication = {
-            "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
-            "ring": tf.distribute.experimental.CommunicationImplementation.RING,
-            "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
-        }[options.communication]
-        return tf.distribute.MultiWorkerMirroredStrategy(
-            communication_options=tf.distribute.experimental.CommunicationOptions(
-                timeout_seconds=options.collective_timeout_secs, implementation=communication
-            )
+    def _load(self) -> tuple[CheckpointInfo, Arrays] | None:
+        """The agreed checkpoint, in host memory: peers are met when nothing slow is left to do."""
+        assignment = self._assignment
+        if assignment.restore_step < 0:
+            if assignment.num_restarts:
+                self._resume_ledger({"seconds": {}, "until": assignment.started})
+            return None
+        began = time.time()
+        self._heartbeat.beat("restore", assignment.restore_step)
+        info, arrays = restore(
+            self._store,
+            assignment.restore_step,
+            tier=self._tier,
+            holder=assignment.holder,
+            token=assignment.token,
         )
+        if info.fingerprint != assignment.fingerprint:
+            raise InputError(
+                f"checkpoint {info.step} under {assignment.run_uri} was written by another "
+                "model, dataset or other options. Train to a new output uri"
+            )
+        self._resume_ledger(info.position["ledger"])
+        self._ledger.charge("start_up", until=began)
+        self._ledger.charge("restore")
+        return info, arrays
+
+    def _resume_ledger(self, state: Mapping[str, Any]) -> None:
+        self._ledger.resume(
+            state,
+            last_progress=self._assignment.last_progress,
+            restarted=self._assignment.decided,
+        )
+
+    def _wait_for_peers(self) -> None:
+        """A rendezvous has a deadline for all, so nobody begins it before everybody can."""
+        self._heartbeat.beat("ready")
+        while not self._heartbeat.released:
+            time.sleep(_POLL_SECS)
+
+    def _rendezvous(self) -> Any:
+        self._heartbeat.beat("rendezvous")
+        return meet_peers(self._options, self._assignment.members, self._assignment.worker)
 
     def _set_up_state(self) -> None:
         options, assignment = self._options, self._assignment
@@ -149,27 +192,23 @@ class _Training:
             tier=self._tier,
             heartbeat=self._heartbeat,
             writer=f"worker {assignment.worker} of incarnation {assignment.incarnation}",
-            keep=self._retention,
+            committed=self._after_commit,
+            finite=self._loop.trained,
         )
+        restored = max(assignment.restore_step, 0)
+        self._events = EventFiles(self._store, restored) if self._is_chief else None
+        self._data = DataWait()
         self._metrics: dict[str, float] = {}
         self._ledger.charge("start_up")
 
-    def _restore(self) -> None:
-        assignment = self._assignment
-        if assignment.restore_step >= 0:
-            self._heartbeat.beat("restore", assignment.restore_step)
-            info, arrays = restore(
-                self._store,
-                assignment.restore_step,
-                tier=self._tier,
-                holder=assignment.holder,
-                token=assignment.token,
-            )
-            if info.fingerprint != assignment.fingerprint:
-                raise InputError(
-                    f"checkpoint {info.step} under {assignment.run_uri} was written by another "
-                    "model, dataset or other options. Train to a new output uri"
-                )
+    def _after_commit(self, info: CheckpointInfo) -> None:
+        self._retention.apply(self._store)
+        if self._events is not None:
+            self._events.write(info.position["history"]["records"])
+
+    def _restore(self, loaded: tuple[CheckpointInfo, Arrays] | None) -> None:
+        if loaded is not None:
+            info, arrays = loaded
             self._assign(arrays)
             self._take_up(info)
         self._offset_seeds()
@@ -188,19 +227,12 @@ class _Training:
                 variable.assign(arrays[name])
 
     def _take_up(self, info: CheckpointInfo) -> None:
-        assignment, position = self._assignment, info.position
+        position = info.position
         self._step = self._saved_step = info.step
-        self._ledger.resume(
-            position["ledger"],
-            last_progress=assignment.last_progress,
-            restarted=assignment.decided,
-        )
         self._history.load(position["history"])
         self._early.load(position["early_stopping"])
         self._metrics = dict(info.metrics)
         self._retention.best_step = self._early.best_step
-        self._history.add_restart(info.step, assignment.cause)
-        self._ledger.charge("restore")
         log.info("restored step %d", info.step)
 
     def _offset_seeds(self) -> None:
@@ -217,8 +249,7 @@ class _Training:
             moved[0] += np.array(worker * _SEED_STRIDE, np.int64).astype(moved.dtype)
         return moved
 
-    def _train_epochs(self) -> bool:
-        """Train from the current step; whether a stop was agreed on before the end."""
+    def _first_batches(self) -> Any:
         self._started = time.monotonic()
         self._heartbeat.beat("first_step", self._step)
         batches = iter(
@@ -233,12 +264,21 @@ class _Training:
         if self._options.deterministic and self._step < self._target:
             self._loop.check_reproducible(batches)
         self._own_seconds = self._mean_seconds = 0.0
+        return batches
+
+    def _train_epochs(self, batches: Any) -> bool:
+        """Train from the current step; whether a stop was agreed on before the end."""
         while self._step < self._target and not self._early.stopped:
-            if self._call(batches):
+            if self.advance(batches):
                 return True
-            self._at_boundaries()
         self._reason = self._early.reason or "all steps done"
         return False
+
+    def advance(self, batches: Any) -> bool:
+        """Do the steps of one call, and what is due after them; whether a stop was agreed on."""
+        stopped = self._call(batches)
+        self._at_boundaries()  # also when stopped: a checkpoint there is a validated one
+        return stopped
 
     def _call(self, batches: Any) -> bool:
         """One call of the compiled loop; whether a stop was agreed on."""
@@ -257,7 +297,7 @@ class _Training:
         self._mean_seconds = result.seconds_per_step
         self._check_finite(result.losses)
         self._step += len(result.losses)
-        self._history.add(self._step, result.losses)
+        self._history.add(self._step, result.losses, self._loop.learning_rate_at)
         if first:
             self._ledger.charge("start_up")
         else:
@@ -267,13 +307,18 @@ class _Training:
         return result.stop and self._step < self._target
 
     def _record(self, loss: float) -> None:
+        total = time.monotonic() - self._started
         self._heartbeat.record(
             loss=loss,
             data_wait=self._data_wait,
             checkpoint_wait=self._checkpoint_wait,
-            total=time.monotonic() - self._started,
+            total=total,
             target=self._target,
+            goodput=self._ledger.seconds(),
         )
+        warning = self._data.observe(self._data_wait, total)
+        if warning:
+            log.warning("worker %d: %s", self._assignment.worker, warning)
         self._heartbeat.beat("step", self._step)
 
     def _check_finite(self, losses: Any) -> None:
@@ -299,10 +344,8 @@ class _Training:
     def _boundary(self) -> int:
         """Next step after which something else is due."""
         every = self._options.checkpoint_steps or self._epoch_steps
-        due = [self._target]
-        for interval in (every, self._epoch_steps):
-            due.append((self._step // interval + 1) * interval)
-        return min(due)
+        intervals = [every] if self._validation is None else [every, self._epoch_steps]
+        return min(self._target, *((self._step // each + 1) * each for each in intervals))
 
     def _at_boundaries(self) -> None:
         every = self._options.checkpoint_steps or self._epoch_steps
@@ -376,17 +419,36 @@ class _Training:
         return arrays
 
     def _finish(self, stopped: bool) -> None:
-        """Commit what is left and wait until every worker knows that it is committed."""
+        """Commit what is left and wait until every worker knows that it is committed.
+
+        The workers meet again and again meanwhile: one long wait would be a lost peer to TensorFlow
+        when storage is slow.
+        """
         self._save()
         self._heartbeat.beat("checkpoint", self._step)
+        with futures.ThreadPoolExecutor(1) as pool:
+            work = pool.submit(self._commit_rest, stopped)
+            all_done = any_failed = False
+            while not all_done:
+                futures.wait([work], _MEETING_SECS)
+                if work.done():
+                    self._heartbeat.beat("barrier", self._step)
+                failed = work.done() and work.exception() is not None
+                all_done, any_failed = self._loop.meet(done=work.done(), failed=failed)
+        work.result()
+        if any_failed:
+            raise RetryableError(f"{PEER_LOST}: it could not commit the last step")
+
+    def _commit_rest(self, stopped: bool) -> None:
         self._checkpointer.wait()
         self._ledger.charge("checkpoint_wait")
         if self._is_chief and not stopped:
             self._complete()
-        self._heartbeat.beat("barrier", self._step)
-        self._loop.barrier()
 
     def _complete(self) -> None:
+        assert self._events is not None  # noqa: S101 - the chief has them
+        self._events.write(self._history.records())
+        incarnation, _ = read_incarnation(self._store)
         completion = Completion(
             step=self._step,
             num_epochs=self._step // self._epoch_steps,
@@ -395,7 +457,7 @@ class _Training:
             num_restarts=self._assignment.num_restarts,
             goodput=self._ledger.seconds(),
             history=tuple(self._history.records()),
-            restarts=tuple(self._history.restarts),
+            restarts=incarnation.restarts,
         )
         Fence(self._store, self._assignment.incarnation).announce(self._step)
         try:
@@ -415,13 +477,3 @@ def _check_outputs(model: Any, task: str, num_classes: int) -> None:
             f"the model's output has shape {first}; a {task} label needs [batch, {width}]"
             + (" (probabilities after a softmax)" if task == "multiclass" else "")
         )
-
-
-def _set_heartbeat_timeout(seconds: float) -> None:
-    from tensorflow.python.eager import context  # no public switch exists (TensorFlow 2.21)
-
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader="",
-        heartbeat_timeout_in_ms=int(seconds * 1000),
-    )
