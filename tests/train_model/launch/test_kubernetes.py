@@ -179,9 +179,7 @@ EVENTS = (
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(events=st.lists(st.sampled_from(EVENTS), max_size=8))
-def test_whatever_happens_it_ends_rightly_and_leaves_no_job_behind(
-    tmp_path_factory, fast, events
-):
+def test_whatever_happens_it_ends_rightly_and_leaves_no_job_behind(tmp_path_factory, fast, events):
     folder = tmp_path_factory.mktemp("world")
     with kubernetes_api(folder) as (cluster, config):
         world = World(cluster, config, (folder / "run").as_uri())
