@@ -7,11 +7,15 @@ PYTHON ?= python3.11
 EXAMPLE ?= flights
 WORKSPACE ?= .workspace/$(EXAMPLE)
 BIN := .venv/bin
+# Of container images; components/images.py has the same defaults.
+REGISTRY ?= ghcr.io/relay-training
+TAG ?= 0.1.0
+BUILDER ?= $(firstword $(foreach name,buildah podman docker,$(shell command -v $(name))))
 READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help tools setup run test check test-faults test-cluster test-kfp format lock compile benchmarks clean
+.PHONY: help tools setup run test check test-faults test-cluster test-kfp images format lock compile benchmarks clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -42,6 +46,15 @@ test-faults: $(READY) ## The full fault matrix on real processes.
 test-cluster: $(READY) ## Tests against the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m cluster
 
+images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
+	@test -n "$(BUILDER)" || { echo "neither buildah nor podman nor docker is on the PATH"; exit 1; }
+	for name in launcher tensorflow; do \
+	  $(BUILDER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
+	    $(if $(REQUIREMENTS),--build-arg REQUIREMENTS=$(REQUIREMENTS)) \
+	    --build-arg CODE_VERSION=$$(git describe --always --dirty) \
+	    --file images/$$name/Dockerfile --tag $(REGISTRY)/relay-$$name-python:$(TAG) .; \
+	done
+
 test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
 	$(BIN)/python -m pytest -m kfp
 
@@ -61,6 +74,8 @@ compile: $(READY) ## Compile the pipelines to pipelines/compiled, for the UI's u
 
 lock: ## Resolve the locks in requirements/ again (needs uv).
 	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header dev.in -o dev.txt
+	cd requirements && for name in launcher relay tensorflow-gpu; do \
+	  uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt $$name.in -o $${name/relay/tensorflow}.txt; done
 	cd requirements && uv pip compile --quiet --generate-hashes --no-deps --python-version 3.11 --no-header examples.in -o examples.txt
 
 benchmarks: $(READY) ## Run every benchmark; each ends with one line of JSON.

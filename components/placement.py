@@ -21,12 +21,14 @@ class Placement:
         run_uri: shared by the tasks of the run; small records lie there.
         shared_uri: shared by all runs of all pipelines of this root, to find committed work again.
         task: the task's name.
+        run: what the run is called: its id on Kubeflow Pipelines.
     """
 
     data_uri: str
     run_uri: str
     shared_uri: str
     task: str
+    run: str
 
 
 def place(artifact_uri: str, storage_root: str) -> Placement:
@@ -42,4 +44,5 @@ def place(artifact_uri: str, storage_root: str) -> Placement:
         run_uri=join_uri(root, *tail[:run]),
         shared_uri=join_uri(root, "relay"),
         task=tail[run],
+        run=tail[run - 1],
     )

@@ -29,6 +29,7 @@ from components.contracts.errors import (
     RelayError,
     is_retryable,
 )
+from components.contracts.job_names import RUN_VARIABLE, run_label
 from components.placement import Placement, place
 from components.storage.open import open_store
 
@@ -120,6 +121,7 @@ def run_component(
     }
     began = time.monotonic()
     record: dict[str, Any] = {"step": step, "task": placement.task}
+    os.environ.setdefault(RUN_VARIABLE, run_label(placement.run))
     try:
         result = run_step(step, filled)
         record["result"] = result
@@ -130,6 +132,42 @@ def run_component(
     finally:
         record["seconds"] = round(time.monotonic() - began, 3)
         _keep_record(placement, record)
+
+
+def run_training(
+    values: Mapping[str, Any],
+    *,
+    image: str,
+    task_config: Mapping[str, Any],
+    artifact_uri: str,
+    storage_root: str,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run the training step; on a cluster with what the task says about its pods.
+
+    Args:
+        values: as for run_component.
+        image: of the workers.
+        task_config: fragments of a pod by name, as kfp.dsl.TaskConfig has them; None where unset.
+        artifact_uri: as for run_component.
+        storage_root: as for run_component.
+        options: further options of the step; what `options["kubernetes"]` says goes before the
+            task's settings.
+
+    Returns:
+        The step's result.
+    """
+    extended = dict(options)
+    if values["launcher"] == "kubernetes":
+        given = {name: value for name, value in task_config.items() if value}
+        extended["kubernetes"] = {"image": image, **given, **options.get("kubernetes", {})}
+    return run_component(
+        "train_model",
+        values,
+        artifact_uri=artifact_uri,
+        storage_root=storage_root,
+        options=extended,
+    )
 
 
 def _keep_record(placement: Placement, record: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from kfp import dsl  # noqa: E402
 
+from components import images  # noqa: E402
 from components.evaluate_model.component import evaluate_model  # noqa: E402
 from components.export_model.component import export_model  # noqa: E402
 from components.make_tfrecords.component import make_tfrecords  # noqa: E402
@@ -50,6 +51,7 @@ def train_and_export(
     data_source: str,
     label_column: str,
     model_module: str,
+    training_image: str = images.TENSORFLOW,
     storage_root: str = "",
     export_root: str = "",
     launcher: str = "kubernetes",
@@ -70,6 +72,8 @@ def train_and_export(
         data_source: Data to learn from: a file, directory or glob, local or in object storage.
         label_column: Column to predict (for folders of images: label).
         model_module: Dotted path of the module that defines build_model, importable in the image.
+        training_image: Image of the training workers: Relay's, or one made from it that holds your
+            model module.
         storage_root: Where dataset, checkpoints and report go (gs://bucket/folder). Empty: beside
             the pipeline's own artifacts.
         export_root: Where model versions are published, one numbered folder each, as TensorFlow
@@ -105,9 +109,11 @@ def train_and_export(
             batch_size=batch_size,
             epochs=epochs,
             options=train_options,
+            image=training_image,
             storage_root=storage_root,
         )
-        _prepared(trained, "Train", cpu="500m", memory="1Gi")
+        # Resources set on this task are those of a training worker, not of the launcher's pod.
+        _prepared(trained, "Train", cpu="1", memory="4Gi")
         evaluated = evaluate_model(
             dataset_uri=converted.outputs["Output"],
             run_uri=trained.outputs["Output"],

@@ -6,10 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-TABLE = "number,integer,text,flag,day,label\n" + "".join(
-    f"{n / 7:.4f},{n},{'' if n % 9 == 0 else f'word {n % 5}'},{n % 2 == 0},2024-01-{n % 28 + 1:02d},{n % 3}\n"
-    for n in range(2000)
-)
+
+def row(n: int) -> str:
+    """A line with every type of column, and a missing value now and then."""
+    text = "" if n % 9 == 0 else f"word {n % 5}"
+    return f"{n / 7:.4f},{n},{text},{n % 2 == 0},2024-01-{n % 28 + 1:02d},{n % 3}\n"
+
+
+TABLE = "number,integer,text,flag,day,label\n" + "".join(map(row, range(2000)))
 
 
 def main() -> None:

@@ -232,7 +232,7 @@ def _environment(
         LEASE_VARIABLE: f"{place.lease_secs:g}",
         ERROR_FILE_VARIABLE: "/dev/termination-log",
         "RELAY_LOG_FORMAT": "json",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     defaults = {**_thread_limits(place), "HOME": "/tmp"}  # noqa: S108 - the pod's own
     given = {str(entry["name"]) for entry in place.env}

@@ -1,4 +1,4 @@
-"""A cluster played by the test, a launcher in this process with short pauses, and a run to train."""
+"""A cluster played by the test, and a launcher in this process with short pauses."""
 
 import contextlib
 import dataclasses

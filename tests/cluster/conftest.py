@@ -1,0 +1,249 @@
+"""Training on a real cluster: the one that KUBECONFIG names, with the images that it has.
+
+The launcher runs as a pod with the account and Role of manifests/base, in a namespace that enforces
+the restricted Pod Security level. RELAY_TEST_TENSORFLOW_IMAGE and RELAY_TEST_LAUNCHER_IMAGE name
+the images, STORAGE_EMULATOR_HOST a GCS server that pods and this machine reach by one address.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from components.contracts.checkpoint import committed_steps, load_newest
+from components.contracts.job_names import job_name
+from components.contracts.training_run import read_completion
+from components.storage.open import open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+TENSORFLOW = os.environ.get(
+    "RELAY_TEST_TENSORFLOW_IMAGE", "localhost/relay/relay-tensorflow-python:dev"
+)
+LAUNCHER = os.environ.get("RELAY_TEST_LAUNCHER_IMAGE", "localhost/relay/relay-launcher-python:dev")
+STORAGE = os.environ.get("STORAGE_EMULATOR_HOST", "")
+START_SECS = 300
+RUN_SECS = 600
+SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def kubectl(*arguments, check=True, text_input=None, timeout=120):
+    done = subprocess.run(
+        ["kubectl", *arguments], capture_output=True, text=True, input=text_input, timeout=timeout
+    )
+    assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    if not os.environ.get("KUBECONFIG"):
+        pytest.skip("KUBECONFIG names no cluster")
+    if not STORAGE:
+        pytest.skip("STORAGE_EMULATOR_HOST names no GCS server that pods can reach")
+    done = subprocess.run(
+        ["kubectl", "get", "crd", "tfjobs.kubeflow.org"], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"no cluster with TFJobs answers: {done.stderr.strip()}")
+
+
+@pytest.fixture(scope="session")
+def bucket(cluster):
+    name = f"relay-test-{uuid.uuid4().hex[:8]}"
+    request = urllib.request.Request(
+        f"{STORAGE}/storage/v1/b?project=test",
+        data=json.dumps({"name": name}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    urllib.request.urlopen(request, timeout=30).close()
+    yield name
+    open_store(f"gs://{name}").delete_prefix("")
+
+
+@pytest.fixture(scope="session")
+def namespace(cluster):
+    name = f"relay-test-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    try:
+        kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+        kubectl("apply", "-n", name, "-k", str(ROOT / "manifests" / "base"))
+        yield name
+    finally:
+        kubectl("delete", "namespace", name, "--wait=true", timeout=300)
+
+
+@pytest.fixture(scope="session")
+def dataset_uri(bucket, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flights")
+    for command in (
+        ["examples.flights.data", "--output", str(folder)],
+        [
+            *("components.make_tfrecords", "--source", str(folder / "flights.csv")),
+            *("--label", "late", "--group", "date", "--drop", '["date"]'),
+            *("--output-uri", f"gs://{bucket}/dataset"),
+        ],
+    ):
+        subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=True, capture_output=True)
+    return f"gs://{bucket}/dataset"
+
+
+class ClusterRun:
+    """One training run, its launcher a pod."""
+
+    def __init__(self, namespace, bucket, dataset_uri, *, kubernetes=None, **options):
+        self.namespace = namespace
+        self.run_uri = f"gs://{bucket}/{uuid.uuid4().hex[:8]}"
+        self.job = job_name(self.run_uri)
+        self.store = open_store(self.run_uri)
+        place = {
+            "image": TENSORFLOW,
+            "image_pull_policy": "IfNotPresent",
+            "env": [{"name": "STORAGE_EMULATOR_HOST", "value": STORAGE}],
+            "lease_secs": 120,
+            "report_secs": 5,
+            "unreachable_secs": 15,
+            "lost_node_secs": 5,
+            **(kubernetes or {}),
+        }
+        self.values = {
+            "dataset_uri": dataset_uri,
+            "model_module": "examples.flights.model",
+            "launcher": "kubernetes",
+            "batch_size": 1024,
+            "epochs": 1,
+            "checkpoint_steps": 40,
+            "termination_secs": 10,
+            "output_uri": self.run_uri,
+            "kubernetes": place,
+            **options,
+        }
+        self.launchers = 0
+        self.start_launcher()
+
+    @property
+    def launcher(self):
+        return f"launcher-{self.run_uri.rpartition('/')[2]}-{self.launchers}"
+
+    def start_launcher(self):
+        self.launchers += 1
+        flags = [
+            f"--{name.replace('_', '-')}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in self.values.items()
+        ]
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.launcher},
+            "spec": {
+                "serviceAccountName": "relay-launcher",
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 20,
+                "tolerations": [{"operator": "Exists"}],
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": LAUNCHER,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["python", "-m", "components.train_model", *flags],
+                        "env": [
+                            {"name": "STORAGE_EMULATOR_HOST", "value": STORAGE},
+                            {"name": "RELAY_LOG_FORMAT", "value": "human"},
+                        ],
+                        "securityContext": SECURITY,
+                        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+                    }
+                ],
+                "volumes": [{"name": "tmp", "emptyDir": {}}],
+            },
+        }
+        kubectl("apply", "-n", self.namespace, "-f", "-", text_input=json.dumps(pod))
+
+    def log(self):
+        return kubectl("-n", self.namespace, "logs", self.launcher, check=False)
+
+    def job_exists(self):
+        found = kubectl("-n", self.namespace, "get", "tfjob", self.job, "--ignore-not-found")
+        return bool(found.strip())
+
+    def worker(self, index):
+        return f"{self.job}-worker-{index}"
+
+    def wait_until(self, condition, timeout=START_SECS, what="what was waited for"):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            state = kubectl("-n", self.namespace, "get", "pods", "-o", "wide", check=False)
+            assert time.monotonic() < deadline, f"{what} did not come\n{state}\n{self.log()}"
+            time.sleep(0.5)
+
+    def wait_for_step(self, step):
+        """Wait for a committed checkpoint of this step or a later one."""
+        self.wait_until(
+            lambda: max(committed_steps(self.store), default=0) >= step, what=f"step {step}"
+        )
+
+    def finish(self, timeout=RUN_SECS):
+        """Wait for the launcher's end; its exit code."""
+        ended = "{.status.containerStatuses[0].state.terminated.exitCode}"
+        get = ("-n", self.namespace, "get", "pod", self.launcher, "-o", f"jsonpath={ended}")
+        self.wait_until(lambda: kubectl(*get), timeout, "the launcher's end")
+        return int(kubectl(*get))
+
+    def arrays(self):
+        return load_newest(self.store)[1]
+
+    def completion(self):
+        return read_completion(self.store)
+
+    def close(self):
+        kubectl("-n", self.namespace, "delete", "tfjob", self.job, "--ignore-not-found")
+        for number in range(1, self.launchers + 1):
+            name = self.launcher.rpartition("-")[0] + f"-{number}"
+            kubectl(
+                *("-n", self.namespace, "delete", "pod", name),
+                *("--ignore-not-found", "--grace-period=1", "--wait=false"),
+            )
+
+
+@pytest.fixture
+def train(namespace, bucket, dataset_uri):
+    runs = []
+
+    def start(**options):
+        runs.append(ClusterRun(namespace, bucket, dataset_uri, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(namespace, bucket, dataset_uri):
+    """Weights of a run that nobody disturbed."""
+    run = ClusterRun(namespace, bucket, dataset_uri)
+    with contextlib.closing(run):
+        assert run.finish() == 0, run.log()
+        return run.arrays()
+
+
+def assert_same(run, undisturbed):
+    assert run.completion() is not None
+    found = run.arrays()
+    assert sorted(found) == sorted(undisturbed)
+    assert [name for name in found if not np.array_equal(found[name], undisturbed[name])] == []
