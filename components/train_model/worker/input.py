@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from components.contracts.dataset import Dataset, Shard
 from components.contracts.errors import InputError
 from components.contracts.examples import parse_batch
+from components.contracts.preprocessing import DefaultPreprocessing
 from components.contracts.user_model import Preprocess
 from components.storage.base import Store
 from components.storage.cache import ShardCache
@@ -245,11 +246,17 @@ def labels_for_loss(labels: tf.Tensor, task: str) -> tf.Tensor:
 def _batches(
     numbers: tf.data.Dataset, read: Any, dataset: Dataset, preprocess: Preprocess
 ) -> tf.data.Dataset:
+    if not isinstance(preprocess, DefaultPreprocessing):
+        # A user's function may branch on tensors; ours need no AutoGraph, which takes seconds.
+        preprocess = tf.function(preprocess)
+
+    @tf.autograph.experimental.do_not_convert
     def fetched(number: tf.Tensor) -> tf.Tensor:
         # Not stateful, whatever it does inside: that is what lets a deterministic pipeline overlap.
         serialized = tf.numpy_function(read, [number], tf.string, stateful=False)
         return tf.ensure_shape(serialized, [None])
 
+    @tf.autograph.experimental.do_not_convert
     def prepared(serialized: tf.Tensor) -> tuple[Any, tf.Tensor]:
         columns = parse_batch(serialized, dataset.schema, dataset.layout)
         labels = columns.pop(dataset.schema.label.name)

@@ -87,10 +87,12 @@ class TrainLoop:
         for optimizer in (model.optimizer, getattr(model.optimizer, "inner_optimizer", None)):
             if optimizer is not None:
                 optimizer._all_reduce_sum_gradients = lambda pairs: pairs
-        self._steps = tf.function(self._run_steps, jit_compile=False)
+        # AutoGraph would rewrite every function that is called from here, the user's included: most
+        # of the time of a restart. Keras' own `fit` does not use it either.
+        self._steps = tf.function(self._run_steps, autograph=False)
         self._evaluate = tf.function(self._run_evaluation)
-        self._finish = tf.function(self._reduce_metrics)
-        self._meet = tf.function(self._reduce_totals)
+        self._finish = tf.function(self._reduce_metrics, autograph=False)
+        self._meet = tf.function(self._reduce_totals, autograph=False)
 
     @property
     def checkpointed(self) -> dict[str, Sequence[Any]]:
@@ -190,20 +192,22 @@ class TrainLoop:
             self._model.compute_metrics(x, y, outputs)
 
     def _run_steps(self, batches: Any, count: Any, stop: Any, seconds: Any) -> Any:
-        losses = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
-        reduced = tf.zeros([3])
-        wait = tf.constant(0.0, tf.float64)
-        done = tf.constant(0, tf.int32)
-        while done < count and reduced[_STOP] == 0.0:
+        def goes_on(done: Any, losses: Any, reduced: Any, wait: Any) -> Any:
+            return (done < count) & (reduced[_STOP] == 0.0)
+
+        def step(done: Any, losses: Any, reduced: Any, wait: Any) -> Any:
             before = _clock()
             with tf.control_dependencies([before]):
-                micro = [next(batches) for _ in range(self._options.gradient_accumulation)]
+                micro = [batches.get_next() for _ in range(self._options.gradient_accumulation)]
             with tf.control_dependencies(tf.nest.flatten(micro)):
                 wait += _clock() - before
             reduced = self._strategy.run(self._step, args=(micro, stop, seconds))
             reduced = tf.ensure_shape(reduced, [3])
-            losses = losses.write(done, reduced[_LOSS])
-            done += 1
+            return done + 1, losses.write(done, reduced[_LOSS]), reduced, wait
+
+        losses = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
+        start = (tf.constant(0), losses, tf.zeros([3]), tf.constant(0.0, tf.float64))
+        _, losses, reduced, wait = tf.while_loop(goes_on, step, start)
         return losses.stack(), reduced, wait
 
     def _step(self, micro: list[Any], stop: Any, seconds: Any) -> Any:
@@ -270,6 +274,7 @@ class TrainLoop:
             count += size
         return total, count
 
+    @tf.autograph.experimental.do_not_convert
     def _evaluation_step(self, batch: Any) -> tuple[Any, Any]:
         x, y = batch
         outputs = self._model(x, training=False)
