@@ -1,8 +1,8 @@
 """What surviving costs: our loop with and without it, tf_keras' fit, and checkpoints.
 
-- loop: blocks of steps of one compiled function, in turns bare and with all that a trainer does
-  around them (heartbeat, ledger, history, metrics read by a supervisor's process, a checkpoint
-  every 50 steps); ratio of medians. One process, one worker.
+- loop: blocks of steps of one compiled function (5 million weights on the digits), in turns bare
+  and with all that a trainer does around them (heartbeat, ledger, history, metrics read by a
+  supervisor's process, a checkpoint every 50 steps); ratio of medians. One process, one worker.
 - fit: steps a second of two workers, ours as users run it against tf_keras' fit, same model, batch
   and number of threads, in turns, start-up left out. Ours runs with its defaults; fit with its own.
 - stall: how long training stands still for a checkpoint of `--megabytes` of model and Adam state:
@@ -28,6 +28,7 @@ import keras
 import tensorflow as tf
 
 from benchmarks import _tf_keras
+from benchmarks.network import digits
 from components.contracts.checkpoint import CheckpointInfo, numbered
 from components.contracts.training_run import TrainingRun, to_json_bytes
 from components.storage.open import open_store
@@ -40,7 +41,7 @@ from components.train_model.worker.training import Training
 from tests.datasets import commit_binary_dataset
 from tests.train_model.running import TrainingProcess
 
-BLOCK_STEPS = 500
+BLOCK_STEPS = 100
 CHECKPOINT_STEPS = 50
 # What a supervisor does while its trainer runs, in a process of its own.
 SUPERVISING = """
@@ -78,10 +79,11 @@ def main() -> None:
 def loop_overhead(folder: Path, blocks: int) -> dict[str, float]:
     """Wall time of blocks of steps with everything around them, to bare ones."""
     options = TrainOptions(
-        dataset_uri=str(folder / "data"),
-        model_module="tests.train_model.small_model",
+        dataset_uri=digits(folder),
+        model_module="benchmarks._wide_digits",
+        hyperparameters={"learning_rate": 0.02},
         workers=1,
-        batch_size=48,
+        batch_size=64,
         epochs=1_000_000,
         checkpoint_steps=CHECKPOINT_STEPS,
         validation_split="",
@@ -150,7 +152,7 @@ def checkpoint_stall(folder: Path, megabytes: int) -> dict[str, float]:
 
     def ours() -> None:
         arrays = {
-            name: variable.numpy().copy()
+            name: variable.numpy()
             for group, listed in variables.items()
             for name, variable in numbered(group, listed)
         }
@@ -205,7 +207,7 @@ def _training(folder: Path, options: TrainOptions) -> tuple[Training, Path]:
     store = open_store(str(folder / "run"))
     run = TrainingRun(
         model_module=options.model_module,
-        hyperparameters={},
+        hyperparameters=dict(options.hyperparameters),
         dataset_uri=options.dataset_uri,
         dataset_fingerprint="",
         fingerprint="f",

@@ -408,7 +408,7 @@ class Training:
     def _snapshot(self) -> Arrays:
         """Copies of all variables in host memory; every worker's are the same."""
         arrays = {
-            name: np.array(variable.numpy())
+            name: np.asarray(variable.numpy())  # numpy() has copied already
             for group, variables in self._loop.checkpointed.items()
             for name, variable in numbered(group, variables)
         }
