@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 # Inside a worker: the processes of its trainer and of its supervisor.
 KILL_TRAINER = """
 import os, signal
-for pid in filter(str.isdigit, os.listdir("/proc")):
+for pid in set(filter(str.isdigit, os.listdir("/proc"))) - {str(os.getpid())}:
     line = open(f"/proc/{pid}/cmdline").read()
     if "worker.trainer" in line: os.kill(int(pid), signal.SIGKILL)
 """
