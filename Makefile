@@ -41,7 +41,7 @@ test: $(READY) tools ## Unit, integration and quick fault tests.
 	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
 
 test-faults: $(READY) ## The full fault matrix on real processes.
-	$(BIN)/python -m pytest tests/faults tests/storage tests/integration -m "faults"
+	$(BIN)/python -m pytest -m "faults"
 
 test-cluster: $(READY) ## Tests against the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m cluster

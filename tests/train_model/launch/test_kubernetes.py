@@ -1,7 +1,7 @@
 """The launcher against a cluster that fails, forgets and restarts it at any moment."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from components.contracts.errors import (
@@ -173,8 +173,10 @@ EVENTS = (
 )
 
 
+@pytest.mark.faults
 @settings(
     max_examples=25,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # an example takes seconds to shrink
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
