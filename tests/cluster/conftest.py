@@ -22,6 +22,7 @@ from components.contracts.checkpoint import committed_steps, load_newest
 from components.contracts.job_names import job_name
 from components.contracts.training_run import read_completion
 from components.storage.open import open_store
+from components.train_model.launch.tfjob import SUPERVISOR_PORT
 
 ROOT = Path(__file__).resolve().parents[2]
 TENSORFLOW = os.environ.get(
@@ -99,11 +100,24 @@ def dataset_uri(bucket, tmp_path_factory):
     return f"gs://{bucket}/dataset"
 
 
+# Fault and time to the next productive step.
+RECOVERIES: list[tuple[str, str]] = []
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the table of recoveries that docs/failure-modes.md shows."""
+    if RECOVERIES:
+        terminalreporter.section("from the fault to the next productive step")
+        for fault, length in sorted(RECOVERIES):
+            terminalreporter.write_line(f"| {fault} | {length} |")
+
+
 class ClusterRun:
     """One training run, its launcher a pod."""
 
-    def __init__(self, namespace, bucket, dataset_uri, *, kubernetes=None, **options):
+    def __init__(self, namespace, bucket, dataset_uri, *, owner=None, kubernetes=None, **options):
         self.namespace = namespace
+        self.owner = owner
         self.run_uri = f"gs://{bucket}/{uuid.uuid4().hex[:8]}"
         self.job = job_name(self.run_uri)
         self.store = open_store(self.run_uri)
@@ -145,7 +159,10 @@ class ClusterRun:
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": self.launcher},
+            "metadata": {
+                "name": self.launcher,
+                "ownerReferences": [self.owner] if self.owner else [],
+            },
             "spec": {
                 "serviceAccountName": "relay-launcher",
                 "restartPolicy": "Never",
@@ -177,18 +194,68 @@ class ClusterRun:
     def log(self):
         return kubectl("-n", self.namespace, "logs", self.launcher, check=False)
 
-    def job_exists(self):
-        found = kubectl("-n", self.namespace, "get", "tfjob", self.job, "--ignore-not-found")
-        return bool(found.strip())
+    def job_uid(self):
+        """Uid of the job, empty if there is none."""
+        get = ("-n", self.namespace, "get", "tfjob", self.job, "--ignore-not-found")
+        return kubectl(*get, "-o", "jsonpath={.metadata.uid}").strip()
+
+    def running(self, pod):
+        get = ("-n", self.namespace, "get", "pod", pod, "-o")
+        return kubectl(*get, "jsonpath={.status.containerStatuses[0].state.running}").strip()
 
     def worker(self, index):
         return f"{self.job}-worker-{index}"
 
+    def place(self, pod):
+        """Node of a pod and id of its container."""
+        found = json.loads(kubectl("-n", self.namespace, "get", "pod", pod, "-o", "json"))
+        container = found["status"]["containerStatuses"][0]["containerID"]
+        return found["spec"]["nodeName"], container.rpartition("/")[2]
+
+    def progress(self):
+        """Incarnation and step that worker 0's metrics show, None while it does not answer."""
+        pod = f"{self.worker(0)}:{SUPERVISOR_PORT}"
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/proxy/metrics"
+        done = subprocess.run(["kubectl", "get", "--raw", path], capture_output=True, text=True)
+        shown = [line.rpartition(" ") for line in done.stdout.splitlines()]
+        values = {name.partition("{")[0]: value for name, _, value in shown}
+        if not {"relay_incarnation", "relay_step"} <= set(values):
+            return None
+        return float(values["relay_incarnation"]), float(values["relay_step"])
+
+    @contextlib.contextmanager
+    def recovery(self, fault):
+        """Time what follows a fault: from here to the first new step of a new incarnation.
+
+        Steps that are done again do not count.
+        """
+        self.wait_until(self.progress, what="worker 0's metrics")
+        incarnation, reached = self.progress()
+        began = time.monotonic()
+        yield
+
+        def further():
+            nonlocal reached
+            seen = self.progress()
+            if seen and seen[0] == incarnation:
+                reached = max(reached, seen[1])
+            again = seen and seen[0] > incarnation and seen[1] > reached
+            return again or self.completion() is not None
+
+        self.wait_until(further, what=f"a step beyond {reached:.0f} after: {fault}")
+        RECOVERIES.append((fault, f"{time.monotonic() - began:.0f} s"))
+
+    def unnoticed(self, fault):
+        """Check that training went on as if nothing had happened."""
+        assert self.completion().num_restarts == 0
+        RECOVERIES.append((fault, "none: no restart"))
+
     def wait_until(self, condition, timeout=START_SECS, what="what was waited for"):
         deadline = time.monotonic() + timeout
         while not condition():
-            state = kubectl("-n", self.namespace, "get", "pods", "-o", "wide", check=False)
-            assert time.monotonic() < deadline, f"{what} did not come\n{state}\n{self.log()}"
+            if time.monotonic() > deadline:
+                pods = kubectl("-n", self.namespace, "get", "pods", "-o", "wide", check=False)
+                pytest.fail(f"{what} did not come\n{pods}\n{self.log()}")
             time.sleep(0.5)
 
     def wait_for_step(self, step):
@@ -231,6 +298,37 @@ def train(namespace, bucket, dataset_uri):
     yield start
     for run in runs:
         run.close()
+
+
+@pytest.fixture
+def workflow(namespace):
+    """Reference to an Argo Workflow, the object that a pipeline run is; nothing runs it here."""
+    definition = ROOT / "tests" / "cluster" / "workflow_definition.yaml"
+    present = subprocess.run(
+        ["kubectl", "get", "crd", "workflows.argoproj.io"], capture_output=True
+    )
+    if present.returncode:
+        kubectl("apply", "-f", str(definition))
+        kubectl("wait", "--for=condition=Established", "-f", str(definition))
+    body = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"generateName": "run-"},
+    }
+    create = ("create", "-n", namespace, "-f", "-", "-o", "json")
+    metadata = json.loads(kubectl(*create, text_input=json.dumps(body)))["metadata"]
+    try:
+        yield {
+            **{key: body[key] for key in ("apiVersion", "kind")},
+            **{key: metadata[key] for key in ("name", "uid")},
+        }
+    finally:
+        kubectl(
+            *("-n", namespace, "delete", "workflow.argoproj.io", metadata["name"]),
+            "--ignore-not-found",
+        )
+        if present.returncode:
+            kubectl("delete", "-f", str(definition))
 
 
 @pytest.fixture(scope="session")
