@@ -6,6 +6,7 @@ the images, STORAGE_EMULATOR_HOST a GCS server that pods and this machine reach 
 """
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -333,15 +334,20 @@ def workflow(namespace):
 
 @pytest.fixture(scope="session")
 def undisturbed(namespace, bucket, dataset_uri):
-    """Weights of a run that nobody disturbed."""
-    run = ClusterRun(namespace, bucket, dataset_uri)
-    with contextlib.closing(run):
-        assert run.finish() == 0, run.log()
-        return run.arrays()
+    """A function of options: weights of such a run that nobody disturbed."""
+
+    @functools.cache
+    def weights(**options):
+        run = ClusterRun(namespace, bucket, dataset_uri, **options)
+        with contextlib.closing(run):
+            assert run.finish() == 0, run.log()
+            return run.arrays()
+
+    return weights
 
 
-def assert_same(run, undisturbed):
+def assert_same(run, weights):
     assert run.completion() is not None
     found = run.arrays()
-    assert sorted(found) == sorted(undisturbed)
-    assert [name for name in found if not np.array_equal(found[name], undisturbed[name])] == []
+    assert sorted(found) == sorted(weights)
+    assert [name for name in found if not np.array_equal(found[name], weights[name])] == []
