@@ -79,7 +79,7 @@ def main() -> None:
 def loop_overhead(folder: Path, blocks: int) -> dict[str, float]:
     """Wall time of blocks of steps with everything around them, to bare ones."""
     options = TrainOptions(
-        dataset_uri=digits(folder),
+        dataset_uri=digits(folder / "digits"),
         model_module="benchmarks._wide_digits",
         hyperparameters={"learning_rate": 0.02},
         workers=1,

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 64
@@ -21,6 +22,7 @@ EXIT_FENCED = 202
 # Where a process that was started by the runner or a supervisor leaves the one message a person
 # must read.
 ERROR_FILE_VARIABLE = "RELAY_ERROR_FILE"
+_MESSAGE_BYTES = 4096
 
 
 class RelayError(Exception):
@@ -117,6 +119,19 @@ def report(error: BaseException) -> int:
                 f"warning: the message could not be written to {path}: {failure}", file=sys.stderr
             )
     return code
+
+
+def reserve_error_file(path: Path) -> None:
+    """Make an error file with room for a message, so that a full disk takes one too."""
+    path.write_bytes(b"\0" * _MESSAGE_BYTES)
+
+
+def read_error_file(path: Path) -> str:
+    """The message in an error file, "" if there is none."""
+    try:
+        return path.read_text(encoding="utf-8").strip("\0")
+    except OSError:
+        return ""
 
 
 def run_main(main: Callable[[], int | None]) -> int:

@@ -24,6 +24,8 @@ from components.contracts.errors import (
     TerminatedError,
     error_for,
     is_retryable,
+    read_error_file,
+    reserve_error_file,
 )
 from components.storage.open import open_store
 from components.train_model.options import TrainOptions
@@ -168,7 +170,7 @@ class _LocalJob:
 
     def _start(self, worker: int) -> "subprocess.Popen[bytes]":
         self._lives[worker] += 1
-        self._error_file(worker).unlink(missing_ok=True)
+        reserve_error_file(self._error_file(worker))
         descriptor = self._sockets[worker].fileno()
         return subprocess.Popen(
             [sys.executable, "-m", "components.train_model.worker"],
@@ -202,11 +204,8 @@ class _LocalJob:
         return self._folder / f"worker-{worker}.error"
 
     def _message(self, worker: int, code: int) -> str:
-        try:
-            text = self._error_file(worker).read_text(encoding="utf-8")
-        except OSError:
-            text = f"exit code {code}, no message; look at its log"
-        return f"worker {worker}: {text}"
+        text = read_error_file(self._error_file(worker))
+        return f"worker {worker}: {text or f'exit code {code}, no message; look at its log'}"
 
     def _terminate(self) -> None:
         """Pass SIGTERM on, wait for the last checkpoint, and leave."""

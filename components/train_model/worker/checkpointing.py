@@ -1,9 +1,10 @@
 """Checkpoints of a trainer: a copy in host memory between steps, the rest in the background."""
 
+import contextlib
 import logging
-import tempfile
+import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from components.contracts.checkpoint import (
     committed_steps,
     load_checkpoint,
     remove_checkpoint,
-    write_state,
+    state_bytes,
 )
 from components.contracts.errors import PermanentError, RetryableError
 from components.storage.base import Store
@@ -123,13 +124,10 @@ class Checkpointer:
 
     def _write(self, info: CheckpointInfo, arrays: Arrays) -> None:
         self._check_finite(info, arrays)
-        with tempfile.TemporaryDirectory(prefix="relay-checkpoint-") as folder:
-            state = self._keep_locally(info, arrays)
-            if self._fence is None:
-                return
-            if state is None:
-                state = Path(folder, "state")
-                write_state(state, arrays)
+        local = self._keep_locally(info, arrays)
+        if self._fence is None:
+            return
+        with contextlib.nullcontext(local) if local else _in_memory(arrays) as state:
             self._fence.announce(info.step)
             try:
                 commit_checkpoint(self._store, info, state, writer=self._writer)
@@ -157,6 +155,18 @@ class Checkpointer:
                     "and the last committed checkpoint is from before it. Look for infinite or "
                     "huge feature values, lower the learning rate, or set clip_norm"
                 )
+
+
+@contextlib.contextmanager
+def _in_memory(arrays: Arrays) -> Iterator[Path]:
+    """A state file that needs no disk: it may be what is full."""
+    descriptor = os.memfd_create("relay-checkpoint")
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(state_bytes(arrays))
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 class Retention:

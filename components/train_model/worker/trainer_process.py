@@ -9,7 +9,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.contracts.errors import ERROR_FILE_VARIABLE
+from components.contracts.errors import (
+    ERROR_FILE_VARIABLE,
+    read_error_file,
+    reserve_error_file,
+)
 from components.train_model.worker.assignment import HEARTBEAT_VARIABLE, Assignment
 from components.train_model.worker.heartbeat import Beat, Heartbeat
 
@@ -29,7 +33,7 @@ class TrainerProcess:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._error_file = folder / f"{name}.error"
-        self._error_file.unlink(missing_ok=True)
+        reserve_error_file(self._error_file)
         heartbeat_file = folder / f"{name}.heartbeat"
         self.heartbeat = Heartbeat(heartbeat_file, create=True)
         self.started = time.monotonic()
@@ -66,9 +70,7 @@ class TrainerProcess:
 
     def message(self) -> str:
         """The one message it left, empty if none."""
-        with contextlib.suppress(OSError):
-            return self._error_file.read_text(encoding="utf-8")
-        return ""
+        return read_error_file(self._error_file)
 
     def dump_stacks(self) -> None:
         """Have it write the stacks of all its threads to the log; works while the GIL is held."""
