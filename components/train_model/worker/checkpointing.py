@@ -1,8 +1,10 @@
 """Checkpoints of a trainer: a copy in host memory between steps, the rest in the background."""
 
 import contextlib
+import errno
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from components.contracts.checkpoint import (
     load_checkpoint,
     remove_checkpoint,
     state_bytes,
+    write_state,
 )
 from components.contracts.errors import PermanentError, RetryableError
 from components.storage.base import Store
@@ -127,7 +130,7 @@ class Checkpointer:
         local = self._keep_locally(info, arrays)
         if self._fence is None:
             return
-        with contextlib.nullcontext(local) if local else _in_memory(arrays) as state:
+        with contextlib.nullcontext(local) if local else _temporary_file(arrays) as state:
             self._fence.announce(info.step)
             try:
                 commit_checkpoint(self._store, info, state, writer=self._writer)
@@ -158,15 +161,21 @@ class Checkpointer:
 
 
 @contextlib.contextmanager
-def _in_memory(arrays: Arrays) -> Iterator[Path]:
-    """A state file that needs no disk: it may be what is full."""
-    descriptor = os.memfd_create("relay-checkpoint")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(state_bytes(arrays))
-        yield Path(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+def _temporary_file(arrays: Arrays) -> Iterator[Path]:
+    """A file of the state, in memory where the disk is full."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-checkpoint-"))
+            path = Path(folder, "state")
+            write_state(path, arrays)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            memory = stack.enter_context(os.fdopen(os.memfd_create("state"), "wb"))
+            memory.write(state_bytes(arrays))
+            memory.flush()
+            path = Path(f"/proc/self/fd/{memory.fileno()}")
+        yield path
 
 
 class Retention:
