@@ -15,7 +15,7 @@ READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help tools setup run test check test-faults test-cluster test-kfp images format lock compile benchmarks clean
+.PHONY: help tools setup run test check test-faults test-cluster test-cluster-quick test-images test-kfp images sbom format lock compile benchmarks clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,12 @@ test-faults: $(READY) ## The full fault matrix on real processes.
 test-cluster: $(READY) ## Tests against the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m cluster
 
+test-cluster-quick: $(READY) ## Of these, what runs on every change.
+	$(BIN)/python -m pytest -m "cluster and quick"
+
+test-images: $(READY) ## Tests of the built images, as pods on the cluster that KUBECONFIG names.
+	$(BIN)/python -m pytest -m images
+
 images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
 	@test -n "$(BUILDER)" || { echo "neither buildah nor podman nor docker is on the PATH"; exit 1; }
 	for name in launcher tensorflow; do \
@@ -54,6 +60,12 @@ images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQU
 	    --build-arg CODE_VERSION=$$(git describe --always --dirty) \
 	    --file images/$$name/Dockerfile --tag $(REGISTRY)/relay-$$name-python:$(TAG) .; \
 	done
+
+sbom: ## List what the images hold, as CycloneDX, in .workspace/sbom.
+	$(PYTHON) -m venv .workspace/sbom/venv
+	.workspace/sbom/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sbom.txt
+	for name in launcher tensorflow tensorflow-gpu; do \
+	  .workspace/sbom/venv/bin/cyclonedx-py requirements requirements/$$name.txt -o .workspace/sbom/$$name.json; done
 
 test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
 	$(BIN)/python -m pytest -m kfp
@@ -76,6 +88,7 @@ lock: ## Resolve the locks in requirements/ again (needs uv).
 	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header dev.in -o dev.txt
 	cd requirements && for name in launcher relay tensorflow-gpu; do \
 	  uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt $$name.in -o $${name/relay/tensorflow}.txt; done
+	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header sbom.in -o sbom.txt
 	cd requirements && uv pip compile --quiet --generate-hashes --no-deps --python-version 3.11 --no-header examples.in -o examples.txt
 
 benchmarks: $(READY) ## Run every benchmark; each ends with one line of JSON.
