@@ -10,6 +10,7 @@ BIN := .venv/bin
 # Of container images; components/images.py has the same defaults.
 REGISTRY ?= ghcr.io/relay-training
 TAG ?= 0.1.0
+IMAGES ?= launcher tensorflow tensorboard
 BUILDER ?= $(firstword $(foreach name,buildah podman docker,$(shell command -v $(name))))
 READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
@@ -52,9 +53,9 @@ test-cluster-quick: $(READY) ## Of these, what runs on every change.
 test-images: $(READY) ## Tests of the built images, as pods on the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m images
 
-images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
+images: ## Build the container images (IMAGES, BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
 	@test -n "$(BUILDER)" || { echo "neither buildah nor podman nor docker is on the PATH"; exit 1; }
-	for name in launcher tensorflow; do \
+	for name in $(IMAGES); do \
 	  $(BUILDER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	    $(if $(REQUIREMENTS),--build-arg REQUIREMENTS=$(REQUIREMENTS)) \
 	    --build-arg CODE_VERSION=$$(git describe --always --dirty) \
@@ -64,7 +65,7 @@ images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQU
 sbom: ## List what the images hold, as CycloneDX, in .workspace/sbom.
 	$(PYTHON) -m venv .workspace/sbom/venv
 	.workspace/sbom/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sbom.txt
-	for name in launcher tensorflow tensorflow-gpu; do \
+	for name in launcher tensorflow tensorflow-gpu tensorboard; do \
 	  .workspace/sbom/venv/bin/cyclonedx-py requirements requirements/$$name.txt -o .workspace/sbom/$$name.json; done
 
 test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
@@ -89,6 +90,7 @@ lock: ## Resolve the locks in requirements/ again (needs uv).
 	cd requirements && for name in launcher relay tensorflow-gpu; do \
 	  uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt $$name.in -o $${name/relay/tensorflow}.txt; done
 	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header sbom.in -o sbom.txt
+	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt tensorboard.in -o tensorboard.txt
 	cd requirements && uv pip compile --quiet --generate-hashes --no-deps --python-version 3.11 --no-header examples.in -o examples.txt
 
 benchmarks: $(READY) ## Run every benchmark; each ends with one line of JSON.
