@@ -32,11 +32,10 @@ $(READY): requirements/dev.txt requirements/examples.txt
 run: $(READY) ## Run the main job on real data, start to served model (EXAMPLE=flights|digits, WORKSPACE=DIR).
 	$(BIN)/python -m pipelines.run_local --params examples/$(EXAMPLE)/params.yaml --workspace $(WORKSPACE)
 
-tools: $(READY) ## Build the S3 server that tests use, where Go is installed.
-	@if [ -x $(BIN)/versitygw ]; then :; \
-	elif command -v go > /dev/null; then \
-	  cd tests/servers/versitygw && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/versitygw github.com/versity/versitygw/cmd/versitygw; \
-	else echo "no Go here: tests of s3:// will be skipped"; fi
+tools: $(READY) ## Build the programs that tests use, where Go is installed.
+	@command -v go > /dev/null || { echo "no Go here: tests of s3:// and of pod security will be skipped"; exit 0; }; \
+	[ -x $(BIN)/versitygw ] || (cd tests/servers/versitygw && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/versitygw github.com/versity/versitygw/cmd/versitygw); \
+	[ -x $(BIN)/podsecurity ] || (cd tests/servers/podsecurity && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/podsecurity .)
 
 test: $(READY) tools ## Unit, integration and quick fault tests.
 	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
