@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from components.contracts.checkpoint import choose_step
-from components.contracts.dataset import Dataset, open_dataset
+from components.contracts.dataset import CONVERT_AGAIN, Dataset, open_dataset
 from components.contracts.errors import InputError
 from components.contracts.report import (
     MANIFEST_NAME,
@@ -151,8 +151,8 @@ def _score(
     if scoring.tally.num_examples != total:
         raise InputError(
             f"split {options.split!r} of {dataset.uri} holds {scoring.tally.num_examples} "
-            f"examples, its manifest says {total}: a shard was cut short. Run the conversion "
-            "again without the cache"
+            f"examples, its manifest says {total}: a shard was cut short. "
+            f"{CONVERT_AGAIN}"
         )
     return scoring
 
