@@ -3,8 +3,9 @@
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from components.contracts.dataset import MANIFEST_NAME, Dataset, open_dataset
@@ -15,7 +16,7 @@ from components.make_tfrecords.infer import merged
 from components.make_tfrecords.inputs import Inputs, open_readers, recognize
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.plan import Plan, fingerprint_of, plan_parts
-from components.make_tfrecords.readers.base import MismatchError, UndecidedError
+from components.make_tfrecords.readers.base import MismatchError, Reader, UndecidedError, place_of
 from components.make_tfrecords.reuse import find_converted, remember_converted
 from components.make_tfrecords.run import WORK_FOLDER, Workers, load_result, temporary_folder
 from components.make_tfrecords.schema import build_schema
@@ -134,13 +135,29 @@ def make_plan(
     parts = plan_parts(readers, inputs.sizes, options.num_shards)
     evidence = merged(workers.gather(parts, sampled=sampled), optional=inputs.format == "jsonl")
     if not evidence:
-        raise InputError(f"{', '.join(options.sources)} has column names, but no row")
+        first = (
+            _first_fault(readers) or f"{', '.join(options.sources)} has column names, but no row"
+        )
+        raise InputError(first)
     if options.schema_uri:
         previous = read_schema(options.schema_uri)
         check_columns_follow(previous, evidence, options)
         return Plan(fingerprint=fingerprint, schema=as_plan(previous), parts=parts, strict=True)
-    schema = build_schema(evidence, options)
+    try:
+        schema = build_schema(evidence, options)
+    except UndecidedError as error:
+        first = "" if sampled else _first_fault(readers)
+        raise UndecidedError(f"{error}. {first}" if first else str(error)) from error
     return Plan(fingerprint=fingerprint, schema=schema, parts=parts, strict=not sampled)
+
+
+def _first_fault(readers: Sequence[Reader]) -> str:
+    """The first row at the beginning of a source that could not be read; empty if all could."""
+    for reader in readers:
+        for start, stop in reader.split(1):
+            for fault in (fault for rows in reader.sample(start, stop) for fault in rows.faults):
+                return place_of(replace(fault, source=reader.name, row=fault.row + 1))
+    return ""
 
 
 def _stored_plan(store: Store, fingerprint: str) -> Plan | None:

@@ -109,6 +109,7 @@ def plan_parts(
     readers: Sequence[Reader], sizes: Sequence[int], num_shards: int
 ) -> tuple[tuple[Segment, ...], ...]:
     """Cut the sources into the parts that become shards, in source order and of similar size."""
+    sizes = [max(size, 1) for size in sizes]  # images may be empty files
     total = sum(sizes)
     wanted = num_shards or chosen_shards(total)
     pieces: list[tuple[Segment, int]] = []

@@ -201,7 +201,11 @@ class CsvReader:
         return converted.without(bad, faults) if faults else converted
 
     def _value_fault(self, row: int, column: str, value: Any, expected: pa.DataType) -> Fault:
-        reason = f"is not of type {expected}" if not is_text(expected) else "is not valid UTF-8"
+        reason = (
+            f"is not of type {expected}"
+            if not is_text(expected)
+            else "is not valid UTF-8: set encoding, for example latin-1"
+        )
         return Fault(source=self.name, row=row, column=column, value=shown(value), reason=reason)
 
 
