@@ -119,7 +119,7 @@ class Evidence:
         if is_list(array.type):
             lengths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
             self.list_lengths = set(sorted(self.list_lengths | set(lengths))[:2])
-            return
+            array = pc.list_flatten(array)
         if pa.types.is_dictionary(array.type):
             array = pc.cast(array, array.type.value_type)
         if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
