@@ -5,12 +5,15 @@ that the next attempt goes on where this one was killed.
 """
 
 import ctypes
+import fcntl
 import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -33,6 +36,8 @@ from components.storage.open import open_store
 WORK_FOLDER = "work"
 _PR_SET_PDEATHSIG = 1
 _POLL_SECS = 0.5
+_FOLDER_PREFIX = "relay-convert-"
+_ABANDONED_SECS = 60.0
 
 Result = TypeVar("Result")
 
@@ -192,11 +197,33 @@ def load_result(store: Store, plan: Plan, index: int) -> PartResult | None:
 
 @contextmanager
 def temporary_folder(options: ConvertOptions) -> Iterator[Path]:
-    """A folder for temporary files in the workspace."""
-    with tempfile.TemporaryDirectory(
-        prefix="relay-convert-", dir=options.workspace or None
-    ) as name:
-        yield Path(name)
+    """A folder for temporary files in the workspace; those of killed processes are removed."""
+    workspace = Path(options.workspace or tempfile.gettempdir())
+    for path in workspace.glob(f"{_FOLDER_PREFIX}*"):
+        _remove_if_abandoned(path)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=workspace) as name:
+        lock = os.open(name, os.O_RDONLY)  # ends with the process, however that ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        if time.time() - folder.stat().st_mtime < _ABANDONED_SECS:
+            return  # its owner may not have locked it yet
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError:  # somebody else removed it, or owns it
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def _record_name(index: int) -> str:

@@ -58,9 +58,7 @@ class Column:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Short, however many rows there are."""
         pool = sorted(set(map(repr, self.values)))
-        printer.text(
-            f"Column({self.name!r}, {self.type}, {len(self.values)} of {', '.join(pool)})"
-        )
+        printer.text(f"Column({self.name!r}, {self.type}, {len(self.values)} of {', '.join(pool)})")
 
     @property
     def element(self) -> pa.DataType:

@@ -27,7 +27,7 @@ BASE = settings(
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-QUICK = settings(BASE, max_examples=20, derandomize=True)
+QUICK = settings(BASE, max_examples=12, derandomize=True)
 WIDE = settings(BASE, max_examples=1_000)
 
 # Bytes of a text block, and rows of a batch of Parquet: records and lists cross many of them.
