@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from components.contracts.dataset import FORMAT_VERSION, Schema
@@ -66,7 +67,7 @@ class Plan:
             strict=data["strict"],
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of everything in the plan: results of parts are reused under the same digest only."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
