@@ -10,6 +10,7 @@ BIN := .venv/bin
 # Of container images; components/images.py has the same defaults.
 REGISTRY ?= ghcr.io/relay-training
 TAG ?= 0.1.0
+IMAGES ?= launcher tensorflow tensorboard
 BUILDER ?= $(firstword $(foreach name,buildah podman docker,$(shell command -v $(name))))
 READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
@@ -31,11 +32,10 @@ $(READY): requirements/dev.txt requirements/examples.txt
 run: $(READY) ## Run the main job on real data, start to served model (EXAMPLE=flights|digits, WORKSPACE=DIR).
 	$(BIN)/python -m pipelines.run_local --params examples/$(EXAMPLE)/params.yaml --workspace $(WORKSPACE)
 
-tools: $(READY) ## Build the S3 server that tests use, where Go is installed.
-	@if [ -x $(BIN)/versitygw ]; then :; \
-	elif command -v go > /dev/null; then \
-	  cd tests/servers/versitygw && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/versitygw github.com/versity/versitygw/cmd/versitygw; \
-	else echo "no Go here: tests of s3:// will be skipped"; fi
+tools: $(READY) ## Build the programs that tests use, where Go is installed.
+	@command -v go > /dev/null || { echo "no Go here: tests of s3:// and of pod security will be skipped"; exit 0; }; \
+	[ -x $(BIN)/versitygw ] || (cd tests/servers/versitygw && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/versitygw github.com/versity/versitygw/cmd/versitygw); \
+	[ -x $(BIN)/podsecurity ] || (cd tests/servers/podsecurity && CGO_ENABLED=0 go build -mod=readonly -trimpath -o ../../../$(BIN)/podsecurity .)
 
 test: $(READY) tools ## Unit, integration and quick fault tests.
 	$(BIN)/python -m pytest -m "not faults and not cluster and not kfp and not images"
@@ -52,9 +52,9 @@ test-cluster-quick: $(READY) ## Of these, what runs on every change.
 test-images: $(READY) ## Tests of the built images, as pods on the cluster that KUBECONFIG names.
 	$(BIN)/python -m pytest -m images
 
-images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
+images: ## Build the container images (IMAGES, BUILDER, BASE_IMAGE, REGISTRY, TAG, REQUIREMENTS).
 	@test -n "$(BUILDER)" || { echo "neither buildah nor podman nor docker is on the PATH"; exit 1; }
-	for name in launcher tensorflow; do \
+	for name in $(IMAGES); do \
 	  $(BUILDER) build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
 	    $(if $(REQUIREMENTS),--build-arg REQUIREMENTS=$(REQUIREMENTS)) \
 	    --build-arg CODE_VERSION=$$(git describe --always --dirty) \
@@ -64,7 +64,7 @@ images: ## Build both container images (BUILDER, BASE_IMAGE, REGISTRY, TAG, REQU
 sbom: ## List what the images hold, as CycloneDX, in .workspace/sbom.
 	$(PYTHON) -m venv .workspace/sbom/venv
 	.workspace/sbom/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sbom.txt
-	for name in launcher tensorflow tensorflow-gpu; do \
+	for name in launcher tensorflow tensorflow-gpu tensorboard; do \
 	  .workspace/sbom/venv/bin/cyclonedx-py requirements requirements/$$name.txt -o .workspace/sbom/$$name.json; done
 
 test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
@@ -89,6 +89,7 @@ lock: ## Resolve the locks in requirements/ again (needs uv).
 	cd requirements && for name in launcher relay tensorflow-gpu; do \
 	  uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt $$name.in -o $${name/relay/tensorflow}.txt; done
 	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header sbom.in -o sbom.txt
+	cd requirements && uv pip compile --quiet --generate-hashes --python-version 3.11 --no-header -c dev.txt tensorboard.in -o tensorboard.txt
 	cd requirements && uv pip compile --quiet --generate-hashes --no-deps --python-version 3.11 --no-header examples.in -o examples.txt
 
 benchmarks: $(READY) ## Run every benchmark; each ends with one line of JSON.

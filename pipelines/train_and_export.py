@@ -14,33 +14,9 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from kfp import dsl  # noqa: E402
 
 from components import images  # noqa: E402
-from components.evaluate_model.component import evaluate_model  # noqa: E402
-from components.export_model.component import export_model  # noqa: E402
 from components.make_tfrecords.component import make_tfrecords  # noqa: E402
 from components.summarize_run.component import summarize_run  # noqa: E402
-from components.train_model.component import train_model  # noqa: E402
-
-# The platform's ring of retries, behind the step's own. On one machine the step's own is enough.
-TASK_RETRIES = int(os.environ.get("RELAY_TASK_RETRIES", "3"))
-# Kubeflow Pipelines stops retrying this long after the first attempt began; its default is an hour.
-RETRY_WINDOW = "1209600s"
-
-
-def _prepared(
-    task: dsl.PipelineTask, name: str, *, cpu: str, memory: str, cached: bool = False
-) -> dsl.PipelineTask:
-    """Set what every task states: display name, retries, cache and resources of its own pod."""
-    task.set_display_name(name)
-    task.set_caching_options(cached)
-    task.set_cpu_request(cpu).set_memory_request(memory)
-    if TASK_RETRIES:
-        task.set_retry(
-            num_retries=TASK_RETRIES,
-            backoff_duration="30s",
-            backoff_factor=2.0,
-            backoff_max_duration=RETRY_WINDOW,
-        )
-    return task
+from pipelines.tasks import prepared, train_and_publish  # noqa: E402
 
 
 @dsl.pipeline(
@@ -91,46 +67,31 @@ def train_and_export(
         export_options: Further options of export_model (parity_rows, ...).
     """
     summary = summarize_run(storage_root=storage_root)
-    _prepared(summary, "Write the run's summary", cpu="100m", memory="256Mi")
+    prepared(summary, "Write the run's summary", cpu="100m", memory="256Mi")
     with dsl.ExitHandler(summary, name="training that finishes"):
         converted = make_tfrecords(
             source=data_source,
             label=label_column,
             options=convert_options,
             storage_root=storage_root,
+            champion_root="",
         )
-        _prepared(converted, "Data to TFRecord", cpu="2", memory="4Gi", cached=True)
-        trained = train_model(
-            dataset_uri=converted.outputs["Output"],
+        prepared(converted, "Data to TFRecord", cpu="2", memory="4Gi")
+        train_and_publish(
+            converted.outputs["Output"],
             model_module=model_module,
             hyperparameters=hyperparameters,
+            training_image=training_image,
             launcher=launcher,
             workers=workers,
             batch_size=batch_size,
             epochs=epochs,
-            options=train_options,
-            image=training_image,
-            storage_root=storage_root,
-        )
-        # Resources set on this task are those of a training worker, not of the launcher's pod.
-        _prepared(trained, "Train", cpu="1", memory="4Gi")
-        evaluated = evaluate_model(
-            dataset_uri=converted.outputs["Output"],
-            run_uri=trained.outputs["Output"],
             thresholds=thresholds,
             slices=slices,
-            options=evaluate_options,
+            train_options=train_options,
+            evaluate_options=evaluate_options,
+            export_options=export_options,
             storage_root=storage_root,
+            export_root=export_root,
+            champion_root="",
         )
-        _prepared(evaluated, "Evaluate", cpu="2", memory="4Gi")
-        with dsl.If(evaluated.outputs["Output"] == True, name="passed"):  # noqa: E712 - a placeholder
-            exported = export_model(
-                dataset_uri=converted.outputs["Output"],
-                run_uri=trained.outputs["Output"],
-                report_uri=evaluated.outputs["report_uri"],
-                checkpoint_step=evaluated.outputs["checkpoint_step"],
-                export_root=export_root,
-                options=export_options,
-                storage_root=storage_root,
-            )
-            _prepared(exported, "Export", cpu="1", memory="4Gi")

@@ -23,6 +23,11 @@ from components.storage.base import Store
 from components.storage.commit import CommittedFile, files_of, open_committed
 from components.storage.errors import CorruptObjectError, ObjectNotFoundError
 
+# A hit in Kubeflow Pipelines' cache does not look whether the objects are still there.
+CONVERT_AGAIN = (
+    "If the conversion is shown as cached, Kubeflow Pipelines has answered it from an earlier run "
+    "whose objects were deleted since: run again with caching off (enable_caching=False)"
+)
 FORMAT_VERSION = 1
 MANIFEST_NAME = "dataset.json"
 SCHEMA_NAME = "schema.json"
@@ -224,9 +229,7 @@ def manifest_body(dataset: Dataset, *, writer: str) -> dict[str, Any]:
     }
 
 
-def open_dataset(
-    store: Store, *, remedy: str = "run the conversion again without the cache"
-) -> Dataset:
+def open_dataset(store: Store, *, remedy: str = CONVERT_AGAIN) -> Dataset:
     """Open the dataset committed at the store's root.
 
     Presence and sizes of all its objects are verified.
@@ -238,11 +241,11 @@ def open_dataset(
     try:
         manifest = open_committed(store, MANIFEST_NAME)
     except (CorruptObjectError, ObjectNotFoundError) as error:
-        raise InputError(f"the dataset is damaged: {error}. To repair it, {remedy}") from error
+        raise InputError(f"the dataset is damaged: {error}. {remedy}") from error
     if manifest is None:
         raise InputError(
             f"no committed dataset at {store.uri}: {store.uri_of(MANIFEST_NAME)} is missing. "
-            f"{remedy.capitalize()}"
+            f"{remedy}"
         )
     if manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(

@@ -4,7 +4,8 @@ Agreed between export_model, which publishes and promotes, evaluate_model, which
 on the same examples as a new model, and servers.
 
 Under the export root: `<version>/` is a SavedModel with `manifest.json` beside it; `latest.json`
-names the champion and is moved by compare-and-set only.
+names the champion and is moved by compare-and-set only; `considered/` names the datasets whose
+models have been judged, so that a recurring run without new data has nothing to do.
 """
 
 import json
@@ -20,6 +21,8 @@ from components.storage.errors import ObjectNotFoundError
 LATEST_NAME = "latest.json"
 MANIFEST_NAME = "manifest.json"
 GRAPH_NAME = "saved_model.pb"
+# Within a version: the schema of the data that it was trained on.
+SCHEMA_NAME = "assets.extra/schema.json"
 
 # Signatures, and the inputs and outputs whose names do not come from the columns.
 RAW_SIGNATURE = "serving_default"
@@ -88,6 +91,29 @@ def read_champion(root: Store) -> tuple[Champion | None, str]:
             "remove it to let the next export that passes become the champion"
         ) from error
     return champion, generation
+
+
+def champion_schema_uri(root: Store) -> str:
+    """Uri of the schema that the champion was trained by; empty without one."""
+    champion, _ = read_champion(root)
+    if champion is None:
+        return ""
+    name = f"{champion.version}/{SCHEMA_NAME}"
+    return root.uri_of(name) if root.stat(name) else ""
+
+
+def note_considered(root: Store, fingerprint: str, report_uri: str) -> None:
+    """Leave a mark that the dataset with this fingerprint has led to a judged model."""
+    root.write(_considered(fingerprint), json.dumps({"report_uri": report_uri}).encode())
+
+
+def was_considered(root: Store, fingerprint: str) -> bool:
+    """Whether a dataset with this fingerprint has led to a judged model."""
+    return root.stat(_considered(fingerprint)) is not None
+
+
+def _considered(fingerprint: str) -> str:
+    return f"considered/{fingerprint}.json"
 
 
 def padding_of(feature: Feature) -> float | int | str:

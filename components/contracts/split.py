@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from components.contracts.dataset import Dataset, Shard
+from components.contracts.dataset import CONVERT_AGAIN, Dataset, Shard
 from components.contracts.errors import InputError, RelayError
 from components.storage.base import Store, crc32c_of_file
 from components.storage.commit import fetch
@@ -19,7 +19,6 @@ from components.storage.local import LocalStore
 
 # Shards of a remote store that lie on the disk at once: one is read, one waits, one is fetched.
 _SHARDS_ON_DISK = 3
-_REMEDY = "Run the conversion again without the cache"
 
 
 class SplitReader:
@@ -88,7 +87,7 @@ class SplitReader:
         try:
             fetch(self._store, self._dataset.files[shard.name], path)
         except (CorruptObjectError, ObjectNotFoundError) as error:
-            raise InputError(f"the dataset is damaged: {error}. {_REMEDY}") from error
+            raise InputError(f"the dataset is damaged: {error}. {CONVERT_AGAIN}") from error
         return path
 
     def _raise_for_damage(self, what: str) -> None:
@@ -98,6 +97,6 @@ class SplitReader:
             if path.stat().st_size != file.size or crc32c_of_file(path) != file.crc32c:
                 raise InputError(
                     f"{self._store.uri_of(shard.name)} is damaged: its bytes do not have the "
-                    f"CRC32C in the manifest ({what}). {_REMEDY}"
+                    f"CRC32C in the manifest ({what}). {CONVERT_AGAIN}"
                 )
-        raise InputError(f"a shard of {self._dataset.uri} cannot be read: {what}. {_REMEDY}")
+        raise InputError(f"a shard of {self._dataset.uri} cannot be read: {what}. {CONVERT_AGAIN}")

@@ -14,6 +14,7 @@ def evaluate_model(
     slices: list,  # type: ignore[type-arg]
     options: dict,  # type: ignore[type-arg]
     storage_root: str,
+    champion_root: str,
     evaluation: Output[Artifact],
     metrics: Output[Metrics],
     classification: Output[ClassificationMetrics],
@@ -30,6 +31,7 @@ def evaluate_model(
         slices: columns by whose values metrics are broken down.
         options: further EvaluateOptions by name.
         storage_root: where the report goes; empty: the artifact's own place.
+        champion_root: export root whose champion is scored on the same examples; empty: none.
         evaluation: the committed report, for machines and for people.
         metrics: scalar metrics.
         classification: ROC curve and confusion matrix.
@@ -54,6 +56,7 @@ def evaluate_model(
             "slices": slices,
             "output_uri": "{data_uri}",
             "html": report.path,
+            **({"champion_root": champion_root} if champion_root else {}),
         },
         artifact_uri=evaluation.uri,
         storage_root=storage_root,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from components.contracts.checkpoint import choose_step
-from components.contracts.dataset import Dataset, open_dataset
+from components.contracts.dataset import CONVERT_AGAIN, Dataset, open_dataset
 from components.contracts.errors import InputError
+from components.contracts.published_model import note_considered
 from components.contracts.report import (
     MANIFEST_NAME,
     PAGE_NAME,
@@ -79,6 +80,8 @@ def evaluate_model(options: EvaluateOptions, output_uri: str) -> Report:
     }
     commit(output, MANIFEST_NAME, files, {"identity": identity, "writer": "evaluate_model"})
     log.info("%s: %s", report.verdict, report.reason)
+    if options.champion_root and not report.passed:  # one that passes is noted when it is published
+        note_considered(open_store(options.champion_root), dataset.fingerprint, output.uri)
     return report
 
 
@@ -151,8 +154,8 @@ def _score(
     if scoring.tally.num_examples != total:
         raise InputError(
             f"split {options.split!r} of {dataset.uri} holds {scoring.tally.num_examples} "
-            f"examples, its manifest says {total}: a shard was cut short. Run the conversion "
-            "again without the cache"
+            f"examples, its manifest says {total}: a shard was cut short. "
+            f"{CONVERT_AGAIN}"
         )
     return scoring
 

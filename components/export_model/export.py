@@ -10,7 +10,12 @@ from typing import Any
 
 from components.contracts.dataset import Dataset, open_dataset
 from components.contracts.errors import InputError
-from components.contracts.published_model import manifest_name, read_champion
+from components.contracts.published_model import (
+    SCHEMA_NAME,
+    manifest_name,
+    note_considered,
+    read_champion,
+)
 from components.contracts.report import REFERENCE_NAME, Report, read_report
 from components.contracts.trained_model import TrainedModel, load_trained_model
 from components.contracts.training_run import TrainingRun, read_run
@@ -97,6 +102,7 @@ def _publish(
         if options.keras_copy:
             lineage["keras_copy"] = not write_keras_copy(folder, trained, Path(work))
         write_model_card(folder, dataset.schema, report, lineage)
+        Path(folder, SCHEMA_NAME).write_text(json.dumps(dataset.schema.to_json()), encoding="utf-8")
         write_warm_up(folder, dataset.schema, rows, MODEL_NAME)
         claim = take_version(root, identity, secrets.token_hex(8))
         body = {
@@ -146,6 +152,7 @@ def _finish(
         )
     write_serving_config(root)
     apply_retention(root, options.keep_versions)
+    note_considered(root, str(manifest.get("dataset_fingerprint", "")), options.report_uri)
     return {
         "model_uri": model_uri,
         "version": version,

@@ -5,11 +5,17 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from components.contracts.command_line import make_parser, options_from, parse
+from components.contracts.dataset import Dataset
 from components.contracts.errors import run_main
 from components.make_tfrecords.commit import PAGE_NAME
-from components.make_tfrecords.convert import make_tfrecords
+from components.make_tfrecords.convert import (
+    brings_nothing_new,
+    following_champion,
+    make_tfrecords,
+)
 from components.make_tfrecords.options import ConvertOptions
 from components.storage.open import open_store
 
@@ -31,23 +37,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output_uri, result = values.pop("output_uri"), values.pop("result", "")
     reuse_uri, html = values.pop("reuse_uri"), values.pop("html")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    dataset = make_tfrecords(options_from(ConvertOptions, values), output_uri, reuse_uri)
-    if html:
-        Path(html).write_bytes(open_store(dataset.uri).read(PAGE_NAME))
-    text = json.dumps(
-        {
-            "dataset_uri": dataset.uri,
-            "num_rows": dataset.num_rows,
-            "num_rejected": dataset.num_rejected,
-            "splits": dataset.splits,
-            "fingerprint": dataset.fingerprint,
-            "reused": dataset.uri.rstrip("/") != output_uri.rstrip("/"),
-        }
-    )
+    options = following_champion(options_from(ConvertOptions, values))
+    if brings_nothing_new(options):
+        logging.info("nothing new since the last model that was judged: nothing to convert")
+        text = json.dumps(_NOTHING_NEW)
+    else:
+        dataset = make_tfrecords(options, output_uri, reuse_uri)
+        if html:
+            Path(html).write_bytes(open_store(dataset.uri).read(PAGE_NAME))
+        text = json.dumps(_result_of(dataset, output_uri))
     if result:
         Path(result).write_text(text, encoding="utf-8")
     else:
         print(text)
+
+
+_NOTHING_NEW = {
+    "dataset_uri": "",
+    "num_rows": 0,
+    "num_rejected": 0,
+    "splits": {},
+    "fingerprint": "",
+    "reused": False,
+}
+
+
+def _result_of(dataset: Dataset, output_uri: str) -> dict[str, Any]:
+    return {
+        "dataset_uri": dataset.uri,
+        "num_rows": dataset.num_rows,
+        "num_rejected": dataset.num_rejected,
+        "splits": dataset.splits,
+        "fingerprint": dataset.fingerprint,
+        "reused": dataset.uri.rstrip("/") != output_uri.rstrip("/"),
+    }
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ def make_tfrecords(
     label: str,
     options: dict,  # type: ignore[type-arg] # kfp knows no parametrised types here
     storage_root: str,
+    champion_root: str,
     dataset: Output[Dataset],
     statistics: Output[HTML],
 ) -> str:
@@ -22,11 +23,12 @@ def make_tfrecords(
         label: column to predict.
         options: further ConvertOptions by name.
         storage_root: where the shards go; empty: the artifact's own place.
+        champion_root: export root whose champion's schema the data must follow; empty: none.
         dataset: the committed dataset.
         statistics: page of statistics.
 
     Returns:
-        Uri of the committed dataset.
+        Uri of the committed dataset; empty if there is nothing new since the last judged model.
     """
     from components.runner import run_component
 
@@ -38,6 +40,7 @@ def make_tfrecords(
             "output_uri": "{data_uri}",
             "reuse_uri": "{shared_uri}",
             "html": statistics.path,
+            **({"champion_root": champion_root} if champion_root else {}),
         },
         artifact_uri=dataset.uri,
         storage_root=storage_root,

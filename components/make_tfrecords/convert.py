@@ -1,5 +1,6 @@
 """The conversion as a whole: plan, convert the parts, commit."""
 
+import dataclasses
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from components.contracts.dataset import MANIFEST_NAME, Dataset, open_dataset
 from components.contracts.errors import InputError, RetryableError
+from components.contracts.published_model import champion_schema_uri, was_considered
 from components.make_tfrecords.commit import commit_dataset
 from components.make_tfrecords.enforce import as_plan, check_columns_follow, read_schema
 from components.make_tfrecords.infer import merged
@@ -68,9 +70,30 @@ def _inputs(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
     """Local files of one format, and the fingerprint of the conversion."""
     sources = find_sources(options, folder)
     previous = read_schema(options.schema_uri) if options.schema_uri else None
-    fingerprint = fingerprint_of(sources, options, previous)
+    fingerprint = fingerprint_of(sources, options, previous and as_plan(previous))
     files = [file for source in sources for file in materialize(source, folder, options.encoding)]
     return recognize(files, options), fingerprint
+
+
+def following_champion(options: ConvertOptions) -> ConvertOptions:
+    """The options with the schema of the champion under `champion_root`, if there is one."""
+    if options.schema_uri or not options.champion_root:
+        return options
+    uri = champion_schema_uri(open_store(options.champion_root))
+    return dataclasses.replace(options, schema_uri=uri)
+
+
+def brings_nothing_new(options: ConvertOptions) -> bool:
+    """Whether a model of the same sources and options was judged under `champion_root` before."""
+    if not options.champion_root:
+        return False
+    root = open_store(options.champion_root)
+    with temporary_folder(options) as folder:
+        sources = find_sources(options, folder)
+    previous = read_schema(options.schema_uri) if options.schema_uri else None
+    # The very first run had no schema to follow.
+    schemas = (None, previous and as_plan(previous))
+    return any(was_considered(root, fingerprint_of(sources, options, each)) for each in schemas)
 
 
 def _find(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:

@@ -36,8 +36,10 @@ class ConvertOptions:
         compression: of the shards: GZIP or empty.
         schema_uri: dataset or schema.json of an earlier run, which this one must follow; empty:
             inferred.
+        champion_root: export root of earlier models: the schema of its champion is followed where
+            schema_uri is empty, and sources whose model was judged before are not converted again.
         max_unseen_share: with schema_uri: largest share of a column's strings that its vocabulary
-        lacks.
+            lacks.
         max_rejected_share: largest share of the rows that may be rejected.
         kinds: kind or source type by column, where the inferred one is not wanted.
         missing_tokens: texts that mean missing in columns of numbers, times and booleans.
@@ -69,6 +71,7 @@ class ConvertOptions:
     layout: Layout = "columns"
     compression: Literal["", "GZIP"] = ""
     schema_uri: str = ""
+    champion_root: str = ""
     max_unseen_share: float = 0.1
     max_rejected_share: float = 0.0
     kinds: Mapping[str, str] = field(default_factory=dict)

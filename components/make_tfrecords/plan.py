@@ -28,11 +28,12 @@ MAX_SHARDS = 4096
 # Options that say where and how fast, not what.
 _WITHOUT_EFFECT = (
     "source",
+    "champion_root",
     "processes",
     "workspace",
     "encoder",
     "max_rejected_share",
-    "schema_uri",
+    "schema_uri",  # its content counts
 )
 
 

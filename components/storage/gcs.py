@@ -48,7 +48,8 @@ class GcsStore(RemoteStore):
 
     def __init__(self, bucket: str, prefix: str, deadlines: Deadlines) -> None:
         super().__init__(bucket, prefix, deadlines)
-        self._bucket = _client(os.getpid()).bucket(bucket)
+        with _Explained(self, "", "read"):
+            self._bucket = _client(os.getpid()).bucket(bucket)
 
     def _stat(self, key: str, name: str) -> ObjectStat | None:
         blob = self._bucket.blob(key)

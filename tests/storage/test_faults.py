@@ -267,6 +267,21 @@ def test_large_files_on_a_server_that_is_strict_about_resumable_uploads(tmp_path
         assert [found.name for found in store.list()] == ["big"]
 
 
+def test_missing_credentials_are_told_with_the_uri_and_the_permission(monkeypatch, tmp_path):
+    from components.storage import gcs
+
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    gcs._client.cache_clear()
+    try:
+        with pytest.raises(AccessDeniedError, match="gs://bucket/run.*objects.get.*no cred"):
+            open_store("gs://bucket/run")
+    finally:
+        gcs._client.cache_clear()
+
+
 def test_credentials_are_in_no_message(proxied, caplog):
     from tests.servers.object_stores import SECRET_KEY
 

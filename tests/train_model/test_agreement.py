@@ -3,11 +3,18 @@
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
 from components.contracts.checkpoint import CheckpointInfo, commit_checkpoint, write_state
-from components.contracts.errors import FencedError, PermanentError, RelayError, StalledError
+from components.contracts.errors import (
+    EXIT_FENCED,
+    FencedError,
+    PermanentError,
+    RelayError,
+    StalledError,
+)
 from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
 from components.storage.open import open_store
 from components.train_model.worker.agreement import Decision, Join, Leader, Member, fetch_file
@@ -122,6 +129,27 @@ def test_an_answer_that_was_lost_is_given_again():
     first = leader.join(join(0))
     assert leader.join(join(0)) == first
     assert leader.join(join(0, seen=1)).incarnation == 2
+
+
+def test_of_two_lives_of_a_worker_the_younger_counts():
+    leader = Leader(2, numbered_decisions())
+    old = replace(join(1, instance="old"), age=300.0)
+    young = replace(join(1, instance="young"), age=20.0)
+    rounds = [threading.Thread(target=leader.join, args=(each,)) for each in (join(0), old)]
+    for thread in rounds:
+        thread.start()
+    for thread in rounds:
+        thread.join()
+    threading.Thread(target=leader.join, args=(young,), daemon=True).start()
+    assert not leader.watch(1)
+    refused = leader.join(replace(old, seen=1, age=301.0))
+    assert refused.exit_code == EXIT_FENCED
+    assert "worker 1 has been replaced" in refused.error
+    decided = leader.join(replace(join(0), seen=1))
+    assert decided.instances == ("a0", "young1")
+    # The refused one knocks again and again: the round of the others goes on.
+    assert leader.join(replace(old, seen=1, age=302.0)).exit_code == EXIT_FENCED
+    assert leader.join(replace(join(0), seen=1)) == decided
 
 
 def test_who_is_missing_is_named(serve):

@@ -15,6 +15,7 @@ from components.contracts.errors import (
 )
 from components.train_model.launch.options import KubernetesOptions
 from components.train_model.launch.view import Job, Pod
+from components.train_model.worker.ending import OUT_OF_MEMORY
 from components.train_model.worker.lease import LEASE_MESSAGE
 from components.train_model.worker.status import Status
 
@@ -322,7 +323,7 @@ def _ending(pod: Pod) -> str:
     said = _short(pod.message.strip()) or pod.reason or "it said nothing, see its log"
     text = f"worker {pod.worker} ended with exit code {pod.exit_code}"
     if pod.reason == "OOMKilled":
-        return f"{text}, out of memory: give it more (resources.limits.memory) or lower batch_size"
+        return f"{text}: {OUT_OF_MEMORY}"
     return f"worker {pod.worker}: {said}" if pod.exit_code in (64, 70) else f"{text}: {said}"
 
 

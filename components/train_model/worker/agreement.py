@@ -14,11 +14,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from components.contracts.errors import (
+    EXIT_FENCED,
     EXIT_PERMANENT,
     RelayError,
     StalledError,
@@ -30,6 +31,7 @@ from components.contracts.errors import (
 POLL_SECS = 10.0
 # How the cause of a trainer begins that only saw the end of another one.
 PEER_LOST = "a peer was lost"
+REPLACED = "worker {} has been replaced by a younger one: this one stops"
 TOKEN_VARIABLE = "RELAY_TOKEN"  # noqa: S105 - the name of the variable
 
 
@@ -44,6 +46,7 @@ class Join:
         address: host:port for its next trainer.
         local_steps: steps that its local tier holds whole.
         cause: why its last trainer ended, empty at the first start.
+        age: seconds since this life began; of two lives of one worker the younger counts.
     """
 
     worker: int
@@ -52,6 +55,7 @@ class Join:
     address: str
     local_steps: tuple[int, ...] = ()
     cause: str = ""
+    age: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +106,15 @@ class Leader:
         self._joins: dict[int, Join] = {}
         self._decision: Decision | None = None
         self._ready: set[int] = set()
+        # By worker: when its youngest life began, and that life's instance.
+        self._lives: dict[int, tuple[float, str]] = {}
         self._changed = threading.Condition()
 
     def join(self, join: Join) -> Decision | None:
         """Take part in the next round; None if it was not decided within POLL_SECS: join again."""
         with self._changed:
+            if self._is_replaced(join):
+                return Decision(error=REPLACED.format(join.worker), exit_code=EXIT_FENCED)
             decided = self._decision
             if decided is not None:
                 if join.instance in decided.instances and join.seen < decided.incarnation:
@@ -123,6 +131,20 @@ class Leader:
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._answer(join) is not None, POLL_SECS)
             return self._answer(join)
+
+    def _is_replaced(self, join: Join) -> bool:
+        """Whether a younger life of the same worker is known.
+
+        On a node that the cluster has lost a worker lives on beside its replacement, and the two
+        would end each other's rounds for ever. Ages are compared, not clocks.
+        """
+        began = time.monotonic() - join.age
+        newest = self._lives.get(join.worker)
+        if newest is not None and newest[1] != join.instance and began < newest[0]:
+            return True
+        if newest is None or newest[1] != join.instance:
+            self._lives[join.worker] = began, join.instance
+        return False
 
     def ready(self, incarnation: int, worker: int) -> bool:
         """Note that a worker's trainer may meet its peers; whether all may, after a wait."""
@@ -173,9 +195,10 @@ class Member:
     """A supervisor's side of the agreement."""
 
     def __init__(self, leader: str, token: str) -> None:
-        """`leader`: host:port of the supervisor of worker 0."""
+        """Begin the life of a supervisor; `leader` is host:port of worker 0's."""
         self._leader = leader
         self._token = token
+        self._began = time.monotonic()
 
     def join(self, join: Join, *, limit: float, stopped: Callable[[], bool]) -> Decision | None:
         """Join and wait for the decision; None once `stopped()` says so.
@@ -185,7 +208,7 @@ class Member:
         """
         deadline = time.monotonic() + limit
         while not stopped():
-            answer = self._request("POST", "/join", asdict(join))
+            answer = self._request("POST", "/join", asdict(self._aged(join)))
             if answer is not None and answer.get("decision"):
                 return Decision.from_json(answer["decision"])
             if time.monotonic() > deadline:
@@ -193,6 +216,9 @@ class Member:
             if answer is None:
                 time.sleep(0.1)
         return None
+
+    def _aged(self, join: Join) -> Join:
+        return replace(join, age=time.monotonic() - self._began)
 
     def ready(self, incarnation: int, worker: int) -> bool | None:
         """Whether all workers' trainers may meet, after a wait; None if the leader is silent."""

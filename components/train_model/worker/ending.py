@@ -15,6 +15,10 @@ from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.trainer_process import TrainerProcess
 
+OUT_OF_MEMORY = (
+    "out of memory: give the worker more (resources.limits.memory on a cluster) or lower batch_size"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
@@ -41,7 +45,7 @@ def ended(trainer: TrainerProcess, code: int, *, out_of_memory: bool) -> Ending:
     if code < 0:
         text = f"trainer killed by {signal.Signals(-code).name} {where}"
         if out_of_memory:
-            return Ending(code=EXIT_RETRYABLE, cause=f"{text}: out of memory", reason="oom")
+            return Ending(code=EXIT_RETRYABLE, cause=f"{text}: {OUT_OF_MEMORY}", reason="oom")
         return Ending(code=EXIT_RETRYABLE, cause=text, reason="killed")
     reason = "peer" if message.startswith(PEER_LOST) else "error"
     cause = message or f"trainer ended with exit code {code} {where}"

@@ -1,7 +1,6 @@
 """The supervisor, PID 1 of a worker: owns its trainer's life and imports no TensorFlow."""
 
 import hashlib
-import math
 import os
 import secrets
 import signal
@@ -15,7 +14,6 @@ from types import FrameType
 from components.contracts.errors import (
     EXIT_FENCED,
     EXIT_OK,
-    EXIT_RETRYABLE,
     EXIT_TERMINATED,
     FencedError,
     PermanentError,
@@ -29,15 +27,14 @@ from components.storage.retry import Deadlines
 from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import Decision, Join, Leader, Member
 from components.train_model.worker.assignment import Assignment
+from components.train_model.worker.attendance import Attendance, ProgressLog
 from components.train_model.worker.cluster import Cluster
-from components.train_model.worker.ending import Ending, ended, error_of, given_up, stalled
+from components.train_model.worker.ending import Ending, error_of
 from components.train_model.worker.fencing import read_incarnation
-from components.train_model.worker.heartbeat import Beat
 from components.train_model.worker.lease import LeaseWatch
 from components.train_model.worker.limits import PhaseLimits
 from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.logs import WorkerLog
-from components.train_model.worker.memory import oom_kills
 from components.train_model.worker.metrics import WorkerMetrics
 from components.train_model.worker.round import decide
 from components.train_model.worker.server import start_server
@@ -46,13 +43,9 @@ from components.train_model.worker.trainer_process import TrainerProcess
 
 TICK_SECS = 0.05
 MEET_SECS = 0.02
-# A spare costs a few seconds of CPU to start: not while the trainer itself is starting.
-SPARE_DELAY_SECS = 10.0
 RETRY_SECS = 2.0
 # How often a supervisor that waits for a round looks into storage whether there will be none.
 LOOK_SECS = 5.0
-# Phases in which a trainer has made nothing yet that would have to be committed.
-_BEFORE_STEPS = ("imports", "waiting", "data", "restore", "ready", "rendezvous", "build")
 
 
 class Supervisor:
@@ -294,8 +287,7 @@ class Supervisor:
         threading.Thread(
             target=self._meet, args=(member, decision.incarnation, trainer, over), daemon=True
         ).start()
-        oom_before = oom_kills()
-        ending = self._attend(trainer, decision, over, oom_before)
+        ending = self._attend(trainer, decision, over)
         over.set()
         trainer.kill()
         self._trainer = None
@@ -343,64 +335,28 @@ class Supervisor:
                 trainer.heartbeat.release()
                 return
 
-    def _attend(
-        self, trainer: TrainerProcess, decision: Decision, over: threading.Event, oom_before: int
-    ) -> Ending:
+    def _attend(self, trainer: TrainerProcess, decision: Decision, over: threading.Event) -> Ending:
         """Look after a trainer until it has ended or must be ended."""
-        began = time.monotonic()
-        told_to_stop, last_step, last_log = 0.0, -1, began
-        last_beat = 0.0
+        attendance = Attendance(
+            *(trainer, decision, self._options),
+            limits=self._limits,
+            metrics=self._metrics,
+            terminated=self._terminated,
+            over=over,
+        )
+        progress = ProgressLog(self._log, self._options.log_secs)
         while True:
             time.sleep(TICK_SECS)
-            now = self._last_tick = time.monotonic()
-            beat = trainer.beat()
-            self._metrics.update(beat, max(decision.restore_step, 0))
-            self._status = _status_of(beat, decision)
-            code = trainer.exit_code()
-            if code is not None:
-                return ended(trainer, code, out_of_memory=oom_kills() > oom_before)
-            if beat.step != last_step:
-                if last_step >= 0 and beat.phase == "step" and last_beat:
-                    self._limits.observe_call(beat.time - last_beat)
-                last_step, last_beat = beat.step, beat.time
-                self._last_progress = time.time() - beat.age
-            if self._terminated.is_set():
-                if not told_to_stop:
-                    told_to_stop = now
-                    trainer.heartbeat.request_stop()
-                before_first = beat.phase in _BEFORE_STEPS
-                if before_first or now - told_to_stop > self._options.termination_secs:
-                    code = EXIT_TERMINATED if before_first else EXIT_RETRYABLE
-                    return Ending(code=code, cause="", reason="terminated")
-            # A spare has been waiting for long before it was told what to do.
-            age = min(beat.age, now - began)
-            if over.is_set() and beat.phase != "barrier":
-                return given_up(trainer, beat, age, self._options.heartbeat_secs)
-            limit = self._limits.limit_of(beat.phase)
-            if age > limit:
-                return stalled(trainer, beat, age, limit)
-            if now - last_log >= self._options.log_secs and beat.phase == "step":
-                last_log = now
-                self._log_progress(beat, decision)
-            if self._options.warm_spare and self._spare is None:
-                if beat.phase == "step" and now - began > SPARE_DELAY_SECS:
-                    self._spare = self._start_trainer()
-
-    def _log_progress(self, beat: Beat, decision: Decision) -> None:
-        if self._cluster.index != 0:
-            return
-        done = beat.step - max(decision.restore_step, 0)
-        rate = done / beat.total if beat.total else 0.0
-        left = (beat.target - beat.step) / rate if rate else 0.0
-        self._log.info(
-            "step %d/%d, %.1f steps/s, loss %.4f, %.0f s left",
-            beat.step,
-            beat.target,
-            rate,
-            beat.loss,
-            left,
-            extra={"step": beat.step, "event": "progress"},
-        )
+            self._last_tick = time.monotonic()
+            ending = attendance.look()
+            self._status = attendance.status()
+            self._last_progress = attendance.last_progress or self._last_progress
+            if ending is not None:
+                return ending
+            if self._cluster.index == 0:
+                progress.tell(attendance)
+            if self._options.warm_spare and self._spare is None and attendance.wants_spare:
+                self._spare = self._start_trainer()
 
     def _health(self) -> str:
         """For the liveness probe: only a supervisor that no longer turns its loop is unhealthy."""
@@ -412,16 +368,3 @@ class Supervisor:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._terminated.set()
-
-
-def _status_of(beat: Beat, decision: Decision) -> Status:
-    done = beat.step - max(decision.restore_step, 0)
-    return Status(
-        incarnation=decision.incarnation,
-        phase=beat.phase,
-        step=beat.step,
-        target=beat.target,
-        committed=beat.committed,
-        loss=beat.loss if math.isfinite(beat.loss) else 0.0,
-        steps_per_second=round(done / beat.total, 3) if beat.total and done > 0 else 0.0,
-    )

@@ -8,17 +8,15 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from components.contracts.checkpoint import Arrays, CheckpointInfo, numbered
+from components.contracts.checkpoint import Arrays, CheckpointInfo
 from components.contracts.command_line import options_from
 from components.contracts.dataset import open_dataset
 from components.contracts.errors import (
     EXIT_OK,
     EXIT_TERMINATED,
     InputError,
-    PermanentError,
     RetryableError,
 )
 from components.contracts.training_run import COMPLETE_NAME, Completion, to_json_bytes
@@ -29,6 +27,7 @@ from components.train_model.options import TrainOptions
 from components.train_model.worker.agreement import PEER_LOST
 from components.train_model.worker.assignment import Assignment
 from components.train_model.worker.checkpointing import Checkpointer, Retention, restore
+from components.train_model.worker.checks import check_finite, check_outputs
 from components.train_model.worker.event_files import EventFiles
 from components.train_model.worker.fencing import Fence, read_incarnation
 from components.train_model.worker.heartbeat import Heartbeat
@@ -43,13 +42,12 @@ from components.train_model.worker.local_tier import LocalTier
 from components.train_model.worker.loop import TrainLoop, steps_in_a_call
 from components.train_model.worker.progress import DataWait, EarlyStopping, History
 from components.train_model.worker.rendezvous import meet_peers
+from components.train_model.worker.state import TrainerState
 
 log = logging.getLogger("relay.worker")
 # What it says at this level (devices, numbers of all-reduces) is of use to nobody here.
 logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
-# Added to a SeedGenerator's state for each worker, so that their dropout masks differ.
-_SEED_STRIDE = 0x9E3779B1
 VALIDATION_BATCH = 1024
 _POLL_SECS = 0.005
 _MEETING_SECS = 1.0
@@ -105,7 +103,7 @@ class Training:
         self._preprocess = user.preprocessing(self._dataset.schema)
         with strategy.scope():
             model = user.build(self._dataset.schema, self._options.hyperparameters)
-            _check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
+            check_outputs(model, self._dataset.schema.task, len(self._dataset.schema.classes))
             self._loop = TrainLoop(strategy, model, self._options)
         self._set_up_state()
         self._restore(loaded)
@@ -183,6 +181,7 @@ class Training:
         if self._validation is not None:
             x, y = next(iter(self._validation_batches()))
             self._loop.build_metrics(x, y)
+        self._state = TrainerState(self._loop, assignment.worker)
         self._history = History(self._target)
         self._early = EarlyStopping(options.early_stopping_metric, options.early_stopping_patience)
         self._retention = Retention(newest=options.keep_newest, every=options.keep_every)
@@ -209,22 +208,11 @@ class Training:
     def _restore(self, loaded: tuple[CheckpointInfo, Arrays] | None) -> None:
         if loaded is not None:
             info, arrays = loaded
-            self._assign(arrays)
+            self._state.assign(arrays)
             self._take_up(info)
-        self._offset_seeds()
+        self._state.offset_seeds()
         if self._tier is not None:
             self._tier.discard_after(self._step)
-
-    def _assign(self, arrays: Arrays) -> None:
-        for group, variables in self._loop.checkpointed.items():
-            stored = [name for name in arrays if name.startswith(f"{group}/")]
-            if len(stored) != len(variables):
-                raise InputError(
-                    f"the checkpoint holds {len(stored)} {group} variables, the module made "
-                    f"{len(variables)}: the model changed since training began"
-                )
-            for name, variable in numbered(group, variables):
-                variable.assign(arrays[name])
 
     def _take_up(self, info: CheckpointInfo) -> None:
         position = info.position
@@ -234,20 +222,6 @@ class Training:
         self._metrics = dict(info.metrics)
         self._retention.best_step = self._early.best_step
         log.info("restored step %d", info.step)
-
-    def _offset_seeds(self) -> None:
-        for variable in self._seed_variables():
-            variable.assign(self._offset(variable.numpy(), self._assignment.worker))
-
-    def _seed_variables(self) -> list[Any]:
-        return [v for v in self._loop.checkpointed["model"] if "seed_generator" in v.path]
-
-    @staticmethod
-    def _offset(state: Any, worker: int) -> Any:
-        moved = np.array(state)
-        with np.errstate(over="ignore"):
-            moved[0] += np.array(worker * _SEED_STRIDE, np.int64).astype(moved.dtype)
-        return moved
 
     def _first_batches(self) -> Any:
         self._started = time.monotonic()
@@ -295,7 +269,7 @@ class Training:
         first = self._step == max(self._assignment.restore_step, 0)
         self._own_seconds = 0.0 if first else (time.monotonic() - began) / len(result.losses)
         self._mean_seconds = result.seconds_per_step
-        self._check_finite(result.losses)
+        check_finite(result.losses, self._step, self._plan, self._options.split)
         self._step += len(result.losses)
         self._history.add(self._step, result.losses, self._loop.learning_rate_at)
         if first:
@@ -320,22 +294,6 @@ class Training:
         if warning:
             log.warning("worker %d: %s", self._assignment.worker, warning)
         self._heartbeat.beat("step", self._step)
-
-    def _check_finite(self, losses: Any) -> None:
-        if np.isfinite(losses).all():
-            return
-        bad = int(np.flatnonzero(~np.isfinite(losses))[0])
-        step = self._step + bad + 1
-        micro = (step - 1) * self._plan.accumulation
-        records = self._plan.records(micro)
-        raise PermanentError(
-            f"the loss is {losses[bad]} at step {step} "
-            f"(epoch {(step - 1) // self._epoch_steps + 1}): "
-            f"training stops, and the last committed checkpoint is from before it. The batch of "
-            f"worker {self._assignment.worker} began with the records {records[:8].tolist()} of "
-            f"split {self._options.split!r}. Look for infinite or huge feature values there, lower "
-            "the learning rate, or set clip_norm"
-        )
 
     @property
     def _epoch_steps(self) -> int:
@@ -388,7 +346,7 @@ class Training:
             return
         self._saved_step = self._step
         self._heartbeat.beat("checkpoint", self._step)
-        arrays = self._snapshot()
+        arrays = self._state.snapshot()
         info = CheckpointInfo(
             step=self._step,
             fingerprint=self._assignment.fingerprint,
@@ -404,19 +362,6 @@ class Training:
         self._checkpointer.save(info, arrays)
         self._checkpoint_wait += self._ledger.charge("checkpoint_wait")
         self._heartbeat.beat("step", self._step)
-
-    def _snapshot(self) -> Arrays:
-        """Copies of all variables in host memory; every worker's are the same."""
-        arrays = {
-            name: np.asarray(variable.numpy())  # numpy() has copied already
-            for group, variables in self._loop.checkpointed.items()
-            for name, variable in numbered(group, variables)
-        }
-        seeds = {variable.path for variable in self._seed_variables()}
-        for name, variable in numbered("model", self._loop.checkpointed["model"]):
-            if variable.path in seeds:
-                arrays[name] = self._offset(arrays[name], -self._assignment.worker)
-        return arrays
 
     def _finish(self, stopped: bool) -> None:
         """Commit what is left and wait until every worker knows that it is committed.
@@ -464,16 +409,3 @@ class Training:
             self._store.create(COMPLETE_NAME, to_json_bytes(completion))
         except AlreadyExistsError:
             log.info("the run was completed by an earlier incarnation")
-
-
-def _check_outputs(model: Any, task: str, num_classes: int) -> None:
-    outputs = model.output_shape
-    first = outputs[0] if isinstance(outputs, list) else outputs
-    if isinstance(first, dict):
-        first = next(iter(first.values()))
-    width = {"binary": 1, "regression": 1, "multiclass": num_classes}[task]
-    if not isinstance(first, tuple) or first[-1] not in (width, None):
-        raise InputError(
-            f"the model's output has shape {first}; a {task} label needs [batch, {width}]"
-            + (" (probabilities after a softmax)" if task == "multiclass" else "")
-        )
