@@ -55,8 +55,8 @@ def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = ""
     """
     store = open_store(output_uri)
     with temporary_folder(options) as folder, _cleared_on_failure(store):
-        inputs, fingerprint = _inputs(options, folder)
-        found = _find(store, fingerprint, reuse_uri)
+        inputs, fingerprint = inputs_of(options, folder)
+        found = converted_before(store, fingerprint, reuse_uri)
         if found is not None:
             return found
         workers = Workers(inputs, options)
@@ -66,7 +66,7 @@ def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = ""
     return dataset
 
 
-def _inputs(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
+def inputs_of(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
     """Local files of one format, and the fingerprint of the conversion."""
     sources = find_sources(options, folder)
     previous = read_schema(options.schema_uri) if options.schema_uri else None
@@ -96,7 +96,12 @@ def brings_nothing_new(options: ConvertOptions) -> bool:
     return any(was_considered(root, fingerprint_of(sources, options, each)) for each in schemas)
 
 
-def _find(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
+def converted_before(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
+    """The dataset of this fingerprint, committed here or by another run.
+
+    Raises:
+        AlreadyExistsError: another dataset is committed here.
+    """
     manifest = read_manifest(store, MANIFEST_NAME)
     if manifest is None:
         earlier = find_converted(reuse_uri, fingerprint)
@@ -121,10 +126,10 @@ def _convert(
 
     By one that all rows show, if the sample misleads.
     """
-    plan = _stored_plan(store, fingerprint)
+    plan = stored_plan(store, fingerprint)
     if plan is None:
         clear(store)
-        plan = _sampled_plan(inputs, fingerprint, options, workers)
+        plan = sampled_plan(inputs, fingerprint, options, workers)
         store.write(PLAN_NAME, json.dumps(plan.to_json()).encode())
     try:
         workers.convert(plan, range(len(plan.parts)), store.uri)
@@ -137,9 +142,10 @@ def _convert(
     return plan
 
 
-def _sampled_plan(
+def sampled_plan(
     inputs: Inputs, fingerprint: str, options: ConvertOptions, workers: Workers
 ) -> Plan:
+    """A plan from a sample of the rows, or from all rows if the sample does not suffice."""
     try:
         return make_plan(inputs, fingerprint, options, workers, sampled=True)
     except UndecidedError:  # the rows of the sample have one class, say
@@ -183,7 +189,7 @@ def _first_fault(readers: Sequence[Reader]) -> str:
     return ""
 
 
-def _stored_plan(store: Store, fingerprint: str) -> Plan | None:
+def stored_plan(store: Store, fingerprint: str) -> Plan | None:
     """The plan of an attempt that did not come to its end."""
     try:
         plan = Plan.from_json(json.loads(store.read(PLAN_NAME)))

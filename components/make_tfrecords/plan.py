@@ -19,7 +19,7 @@ from components.make_tfrecords.readers.base import Reader, Segment
 from components.make_tfrecords.sources import Source
 
 # Changes whenever the same input and options give other bytes than before.
-CODE_VERSION = 1
+CODE_VERSION = 2
 # Enough shards for a few readers as soon as there is something to share, then larger ones.
 SMALL_SHARD_BYTES = 4 << 20
 LARGE_SHARD_BYTES = 64 << 20
