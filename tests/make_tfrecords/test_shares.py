@@ -55,7 +55,7 @@ def test_a_share_that_never_came_is_converted_by_who_commits(source, tmp_path):
 
 def test_a_plan_from_a_misleading_sample_is_mended_by_who_commits(source, tmp_path):
     values = [*range(300_000)]
-    values[190_000] = "text"
+    values[100_000] = "text"
     options = source(values)
     output = str(tmp_path / "out")
     plan_shares(options, output, 2)
