@@ -10,11 +10,13 @@ from pathlib import Path
 from kfp import compiler
 
 from components.contracts.errors import InputError, run_main
+from pipelines.convert_in_parts import convert_in_parts
 from pipelines.retrain_and_promote import retrain_and_promote
 from pipelines.train_and_export import train_and_export
 
 COMPILED = Path(__file__).resolve().parent / "compiled"
 PIPELINES = {
+    "convert_in_parts.yaml": convert_in_parts,
     "retrain_and_promote.yaml": retrain_and_promote,
     "train_and_export.yaml": train_and_export,
 }

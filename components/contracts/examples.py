@@ -98,7 +98,7 @@ def _parse_packed(serialized: tf.Tensor, columns: list[Feature]) -> dict[str, tf
         values = parsed[key][:, position[key] : position[key] + width]
         parsed[column.name] = values if column.shape else tf.squeeze(values, 1)
         position[key] += width
-    return dict(parsed)
+    return {column.name: parsed[column.name] for column in columns}
 
 
 def _decoded(column: Feature, values: tf.Tensor) -> tf.Tensor:

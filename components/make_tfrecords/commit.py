@@ -20,7 +20,7 @@ from components.make_tfrecords.enforce import check_categories_follow, read_sche
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.part import PartResult
 from components.make_tfrecords.plan import Plan
-from components.make_tfrecords.readers.base import Fault, Reader
+from components.make_tfrecords.readers.base import Fault, Reader, place_of
 from components.make_tfrecords.statistics import ColumnStatistics
 from components.make_tfrecords.statistics_page import render
 from components.storage.base import Store
@@ -101,22 +101,18 @@ def _check_rows(
         return
     reasons = Counter(_reason(fault) for fault in faults)
     shown = [f"  {count} x {reason}" for reason, count in reasons.most_common(MAX_SHOWN_FAULTS)]
-    places = [f"  {_place(fault)}" for fault in faults[:MAX_SHOWN_FAULTS]]
+    places = [f"  {place_of(fault)}" for fault in faults[:MAX_SHOWN_FAULTS]]
     raise InputError(
         f"{num_rejected} of {num_rows} rows cannot be converted, and max_rejected_share="
         f"{options.max_rejected_share:g} allows {int(options.max_rejected_share * num_rows)}: "
-        f"{_place(faults[0])}. Correct the source, or raise max_rejected_share to leave such rows "
-        "out. By reason:\n" + "\n".join(shown) + "\nThe first of them:\n" + "\n".join(places)
+        f"{place_of(faults[0])}. Correct the source, or raise max_rejected_share to leave such "
+        "rows out. By reason:\n" + "\n".join(shown) + "\nThe first of them:\n" + "\n".join(places)
     )
 
 
 def _reason(fault: Fault) -> str:
     value = f"={fault.value!r}" if fault.reason == "is none of the classes" else ""
     return f"{fault.column}{value} {fault.reason}".strip()
-
-
-def _place(fault: Fault) -> str:
-    return f"{fault.source} row {fault.row}: {fault.column}={fault.value!r} {fault.reason}"
 
 
 def _check_splits(options: ConvertOptions, dataset: Dataset) -> None:

@@ -4,8 +4,9 @@ import dataclasses
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from components.contracts.dataset import MANIFEST_NAME, Dataset, open_dataset
@@ -17,7 +18,7 @@ from components.make_tfrecords.infer import merged
 from components.make_tfrecords.inputs import Inputs, open_readers, recognize
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.plan import Plan, fingerprint_of, plan_parts
-from components.make_tfrecords.readers.base import MismatchError, UndecidedError
+from components.make_tfrecords.readers.base import MismatchError, Reader, UndecidedError, place_of
 from components.make_tfrecords.reuse import find_converted, remember_converted
 from components.make_tfrecords.run import WORK_FOLDER, Workers, load_result, temporary_folder
 from components.make_tfrecords.schema import build_schema
@@ -54,8 +55,8 @@ def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = ""
     """
     store = open_store(output_uri)
     with temporary_folder(options) as folder, _cleared_on_failure(store):
-        inputs, fingerprint = _inputs(options, folder)
-        found = _find(store, fingerprint, reuse_uri)
+        inputs, fingerprint = inputs_of(options, folder)
+        found = converted_before(store, fingerprint, reuse_uri)
         if found is not None:
             return found
         workers = Workers(inputs, options)
@@ -65,7 +66,7 @@ def make_tfrecords(options: ConvertOptions, output_uri: str, reuse_uri: str = ""
     return dataset
 
 
-def _inputs(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
+def inputs_of(options: ConvertOptions, folder: Path) -> tuple[Inputs, str]:
     """Local files of one format, and the fingerprint of the conversion."""
     sources = find_sources(options, folder)
     previous = read_schema(options.schema_uri) if options.schema_uri else None
@@ -95,7 +96,12 @@ def brings_nothing_new(options: ConvertOptions) -> bool:
     return any(was_considered(root, fingerprint_of(sources, options, each)) for each in schemas)
 
 
-def _find(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
+def converted_before(store: Store, fingerprint: str, reuse_uri: str) -> Dataset | None:
+    """The dataset of this fingerprint, committed here or by another run.
+
+    Raises:
+        AlreadyExistsError: another dataset is committed here.
+    """
     manifest = read_manifest(store, MANIFEST_NAME)
     if manifest is None:
         earlier = find_converted(reuse_uri, fingerprint)
@@ -120,10 +126,10 @@ def _convert(
 
     By one that all rows show, if the sample misleads.
     """
-    plan = _stored_plan(store, fingerprint)
+    plan = stored_plan(store, fingerprint)
     if plan is None:
         clear(store)
-        plan = _sampled_plan(inputs, fingerprint, options, workers)
+        plan = sampled_plan(inputs, fingerprint, options, workers)
         store.write(PLAN_NAME, json.dumps(plan.to_json()).encode())
     try:
         workers.convert(plan, range(len(plan.parts)), store.uri)
@@ -136,9 +142,10 @@ def _convert(
     return plan
 
 
-def _sampled_plan(
+def sampled_plan(
     inputs: Inputs, fingerprint: str, options: ConvertOptions, workers: Workers
 ) -> Plan:
+    """A plan from a sample of the rows, or from all rows if the sample does not suffice."""
     try:
         return make_plan(inputs, fingerprint, options, workers, sampled=True)
     except UndecidedError:  # the rows of the sample have one class, say
@@ -157,16 +164,32 @@ def make_plan(
     parts = plan_parts(readers, inputs.sizes, options.num_shards)
     evidence = merged(workers.gather(parts, sampled=sampled), optional=inputs.format == "jsonl")
     if not evidence:
-        raise InputError(f"{', '.join(options.sources)} has column names, but no row")
+        first = (
+            _first_fault(readers) or f"{', '.join(options.sources)} has column names, but no row"
+        )
+        raise InputError(first)
     if options.schema_uri:
         previous = read_schema(options.schema_uri)
         check_columns_follow(previous, evidence, options)
         return Plan(fingerprint=fingerprint, schema=as_plan(previous), parts=parts, strict=True)
-    schema = build_schema(evidence, options)
+    try:
+        schema = build_schema(evidence, options)
+    except UndecidedError as error:
+        first = "" if sampled else _first_fault(readers)
+        raise UndecidedError(f"{error}. {first}" if first else str(error)) from error
     return Plan(fingerprint=fingerprint, schema=schema, parts=parts, strict=not sampled)
 
 
-def _stored_plan(store: Store, fingerprint: str) -> Plan | None:
+def _first_fault(readers: Sequence[Reader]) -> str:
+    """The first row at the beginning of a source that could not be read; empty if all could."""
+    for reader in readers:
+        for start, stop in reader.split(1):
+            for fault in (fault for rows in reader.sample(start, stop) for fault in rows.faults):
+                return place_of(replace(fault, source=reader.name, row=fault.row + 1))
+    return ""
+
+
+def stored_plan(store: Store, fingerprint: str) -> Plan | None:
     """The plan of an attempt that did not come to its end."""
     try:
         plan = Plan.from_json(json.loads(store.read(PLAN_NAME)))

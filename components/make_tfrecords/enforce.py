@@ -39,7 +39,7 @@ def as_plan(previous: Schema) -> Schema:
         missing = feature.missing_value
         if missing is None and feature.shape != (-1,) and feature.kind != "image":
             missing = {"float": math.nan, "int64": INT_SENTINELS[0]}.get(
-                feature.kind, STRING_SENTINELS[0]
+                feature.kind, STRING_SENTINELS[1]
             )
         return replace(feature, statistics=Statistics(), nullable=False, missing_value=missing)
 

@@ -124,6 +124,7 @@ def normalized(data: bytes, feature: Feature, options: ConvertOptions) -> tuple[
         raise ImageError(f"has {frames} frames: set image_multi_frame=first to take the first one")
     try:
         image.load()
+        _check_end(image.format, data)
     except (OSError, ValueError, SyntaxError, struct.error) as error:
         raise ImageError(f"is damaged: {error}") from error
     height, width, channels = feature.shape
@@ -144,6 +145,15 @@ def normalized(data: bytes, feature: Feature, options: ConvertOptions) -> tuple[
     target = io.BytesIO()
     converted.save(target, "PNG")
     return target.getvalue(), *size
+
+
+def _check_end(found: str | None, data: bytes) -> None:
+    """Check what Pillow forgives and other decoders do not: the end of a PNG or JPEG is missing."""
+    if found == "PNG":
+        _opened(data).verify()
+    # Within the compressed data FF is never followed by D9 (end of image) or DA (start of scan).
+    if found == "JPEG" and data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda"):
+        raise ValueError("its end is missing")
 
 
 def _opened(data: bytes) -> Image.Image:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,7 +119,7 @@ class Evidence:
         if is_list(array.type):
             lengths = pc.unique(pc.list_value_length(array).drop_null()).to_pylist()
             self.list_lengths = set(sorted(self.list_lengths | set(lengths))[:2])
-            return
+            array = pc.list_flatten(array)
         if pa.types.is_dictionary(array.type):
             array = pc.cast(array, array.type.value_type)
         if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
@@ -194,6 +194,22 @@ def gather(
                 column.add_typed(array, batch.places.get(name, source))
             if name == options.label:
                 column.count_labels(array)
+
+
+def joined_text(samples: Iterable[Rows]) -> list[Rows]:
+    """Batches of untyped text of one source as one, since each is cheap and its inference is not.
+
+    Others stay as they are: their arrays may differ in type.
+    """
+    found = list(samples)
+    if not found or not all(rows.is_text and not rows.images for rows in found):
+        return found
+    names = found[0].columns
+    whole = replace(
+        found[0],
+        columns={n: pa.concat_arrays([rows.columns[n] for rows in found]) for n in names},
+    )
+    return [whole]
 
 
 def merged(

@@ -10,6 +10,7 @@ from components.make_tfrecords.images import is_image
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.readers.base import Reader
 from components.make_tfrecords.readers.csv import CsvReader
+from components.make_tfrecords.readers.foreign import check_is_text
 from components.make_tfrecords.readers.image_columns import ImageColumnReader
 from components.make_tfrecords.readers.image_folders import ImageFolderReader
 from components.make_tfrecords.readers.json_lines import JsonLinesReader
@@ -41,6 +42,8 @@ class Inputs:
 
 def recognize(files: Sequence[LocalFile], options: ConvertOptions) -> Inputs:
     """Decide the format by the files' contents. Raises InputError where they are of several."""
+    if not files:
+        raise InputError(f"there is no file in the archive {', '.join(options.sources)}")
     if options.source_format != "auto":
         chosen = options.source_format
         kept = [f for f in files if _is_picture(f)] if chosen == "images" else files
@@ -74,6 +77,7 @@ def open_readers(inputs: Inputs, options: ConvertOptions) -> list[Reader]:
 def _open_table(found: Format, file: LocalFile, options: ConvertOptions) -> Reader:
     if found == "parquet":
         return ParquetReader(file.name, file.path)
+    check_is_text(file.name, _head(file))
     if found == "jsonl":
         return JsonLinesReader(file.name, file.path, options)
     return CsvReader(file.name, file.path, options)
@@ -100,8 +104,8 @@ def _format_of(file: LocalFile) -> Format:
         return "parquet"
     if _is_picture(file):
         return "images"
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return "jsonl" if text.startswith(b"{") else "csv"
+    text = b"".join(head.removeprefix(b"\xef\xbb\xbf")[:_HEAD_BYTES].split())
+    return "jsonl" if text.startswith((b"{", b"[{")) else "csv"
 
 
 def _head(file: LocalFile) -> bytes:

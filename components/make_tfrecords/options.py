@@ -3,7 +3,8 @@
 Field names are command line flags, pipeline parameters and keys of params.yaml.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -159,3 +160,13 @@ class ConvertOptions:
                 f"the fractions of the splits {dict(self.splits)} add up to "
                 f"{sum(self.splits.values()):g}, expected 1"
             )
+
+
+def unknown_column(option: str, column: str, known: Sequence[str]) -> str:
+    """The message for an option that names a column which the source does not have."""
+    near = difflib.get_close_matches(column, known, 1, 0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return (
+        f"{option} names a column {column!r} that the source does not have. It has "
+        f"{list(known)}.{hint}"
+    )

@@ -26,7 +26,7 @@ from components.make_tfrecords.readers.base import (
 from components.make_tfrecords.readers.text import convert_text
 from components.make_tfrecords.schema import reading_features
 from components.make_tfrecords.statistics import ColumnStatistics
-from components.make_tfrecords.treatment import canonical, is_text, type_named
+from components.make_tfrecords.treatment import canonical, is_text, rows_with, type_named
 from components.make_tfrecords.write import ShardWriter
 from components.storage.base import Store
 from components.storage.commit import CommittedFile
@@ -280,8 +280,13 @@ class PartConverter:
             return
         if not self._strict:
             raise MismatchError(f"column {feature.name!r} has the value that stands for missing")
-        if not feature.shape:
-            yield taken.to_numpy(zero_copy_only=False), "is the value that stands for missing"
+        mask = taken.to_numpy(zero_copy_only=False)
+        if feature.shape:
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            row_of = np.repeat(np.arange(len(array)), lengths)
+            yield rows_with(mask, row_of, len(array)), "has the value that stands for missing"
+        else:
+            yield mask, "is the value that stands for missing"
 
 
 def _shown(feature: Feature, value: Any) -> str:

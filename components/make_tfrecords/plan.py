@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from components.contracts.dataset import FORMAT_VERSION, Schema
@@ -18,7 +19,7 @@ from components.make_tfrecords.readers.base import Reader, Segment
 from components.make_tfrecords.sources import Source
 
 # Changes whenever the same input and options give other bytes than before.
-CODE_VERSION = 1
+CODE_VERSION = 2
 # Enough shards for a few readers as soon as there is something to share, then larger ones.
 SMALL_SHARD_BYTES = 4 << 20
 LARGE_SHARD_BYTES = 64 << 20
@@ -67,7 +68,7 @@ class Plan:
             strict=data["strict"],
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of everything in the plan: results of parts are reused under the same digest only."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:32]
@@ -110,6 +111,7 @@ def plan_parts(
     readers: Sequence[Reader], sizes: Sequence[int], num_shards: int
 ) -> tuple[tuple[Segment, ...], ...]:
     """Cut the sources into the parts that become shards, in source order and of similar size."""
+    sizes = [max(size, 1) for size in sizes]  # images may be empty files
     total = sum(sizes)
     wanted = num_shards or chosen_shards(total)
     pieces: list[tuple[Segment, int]] = []

@@ -5,12 +5,16 @@ that the next attempt goes on where this one was killed.
 """
 
 import ctypes
+import fcntl
+import itertools
 import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from components.contracts.errors import RetryableError
-from components.make_tfrecords.infer import Evidence, gather
+from components.make_tfrecords.infer import Evidence, gather, joined_text
 from components.make_tfrecords.inputs import Inputs, open_readers
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.part import PartConverter, PartResult
@@ -33,6 +37,9 @@ from components.storage.open import open_store
 WORK_FOLDER = "work"
 _PR_SET_PDEATHSIG = 1
 _POLL_SECS = 0.5
+_SAMPLED_SEGMENTS = 16
+_FOLDER_PREFIX = "relay-convert-"
+_ABANDONED_SECS = 60.0
 
 Result = TypeVar("Result")
 
@@ -49,8 +56,10 @@ class Workers:
     def gather(
         self, parts: Sequence[Sequence[Segment]], *, sampled: bool
     ) -> list[tuple[str, dict[str, Evidence]]]:
-        """What the rows of every part show, in order."""
-        tasks = [(_gather_part, (part, sampled)) for part in parts]
+        """What the rows of every part, or a few rows of every source, show, in order."""
+        if sampled:
+            parts = _by_source(parts)
+        tasks = [(_sample_source if sampled else _gather_part, (part,)) for part in parts]
         results: list[Any] = [None] * len(parts)
         processes = 1 if sampled else self._num_processes(len(parts))
         for index, result in self._run(tasks, processes, Progress("read")):
@@ -155,21 +164,36 @@ def _run_task(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(_worker, *arguments)
 
 
-def _gather_part(
-    worker: _Worker, part: Sequence[Segment], sampled: bool
-) -> list[tuple[str, dict[str, Evidence]]]:
+def _by_source(parts: Sequence[Sequence[Segment]]) -> list[list[Segment]]:
+    segments = (segment for part in parts for segment in part)
+    return [list(found) for _, found in itertools.groupby(segments, lambda s: s.source)]
+
+
+def _gather_part(worker: _Worker, part: Sequence[Segment]) -> list[tuple[str, dict[str, Evidence]]]:
     found = []
     for segment in part:
         reader = worker.readers[segment.source]
-        rows = (
-            reader.sample(segment.start, segment.stop)
-            if sampled
-            else reader.read(segment.start, segment.stop, None)
-        )
         evidence: dict[str, Evidence] = {}
+        rows = reader.read(segment.start, segment.stop, None)
         gather(rows, evidence, worker.options, reader.name)
         found.append((reader.name, evidence))
     return found
+
+
+def _sample_source(
+    worker: _Worker, segments: Sequence[Segment]
+) -> list[tuple[str, dict[str, Evidence]]]:
+    reader = worker.readers[segments[0].source]
+    evidence: dict[str, Evidence] = {}
+    samples = (rows for s in _spread(segments) for rows in reader.sample(s.start, s.stop))
+    gather(joined_text(samples), evidence, worker.options, reader.name)
+    return [(reader.name, evidence)]
+
+
+def _spread(segments: Sequence[Segment]) -> Sequence[Segment]:
+    """At most `_SAMPLED_SEGMENTS` of them, from the first to the last."""
+    count = min(len(segments), _SAMPLED_SEGMENTS)
+    return [segments[round(n * (len(segments) - 1) / max(count - 1, 1))] for n in range(count)]
 
 
 def _convert_part(worker: _Worker, plan: Plan, index: int, output_uri: str) -> None:
@@ -192,11 +216,33 @@ def load_result(store: Store, plan: Plan, index: int) -> PartResult | None:
 
 @contextmanager
 def temporary_folder(options: ConvertOptions) -> Iterator[Path]:
-    """A folder for temporary files in the workspace."""
-    with tempfile.TemporaryDirectory(
-        prefix="relay-convert-", dir=options.workspace or None
-    ) as name:
-        yield Path(name)
+    """A folder for temporary files in the workspace; those of killed processes are removed."""
+    workspace = Path(options.workspace or tempfile.gettempdir())
+    for path in workspace.glob(f"{_FOLDER_PREFIX}*"):
+        _remove_if_abandoned(path)
+    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=workspace) as name:
+        lock = os.open(name, os.O_RDONLY)  # ends with the process, however that ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        if time.time() - folder.stat().st_mtime < _ABANDONED_SECS:
+            return  # its owner may not have locked it yet
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError:  # somebody else removed it, or owns it
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
 
 
 def _record_name(index: int) -> str:

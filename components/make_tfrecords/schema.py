@@ -3,7 +3,6 @@
 From evidence, options and the label's values to features and classes.
 """
 
-import difflib
 import logging
 import math
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,7 @@ from components.make_tfrecords.infer import (
     STRING_SENTINELS,
     Evidence,
 )
-from components.make_tfrecords.options import ConvertOptions
+from components.make_tfrecords.options import ConvertOptions, unknown_column
 from components.make_tfrecords.readers.base import UndecidedError
 from components.make_tfrecords.treatment import is_text, kind_of, note_of, type_named
 
@@ -73,7 +72,7 @@ def check_columns(names: Iterable[str], options: ConvertOptions) -> None:
     for option, columns in wanted.items():
         for column in columns:
             if column not in known:
-                raise InputError(_unknown_column(option, column, known))
+                raise InputError(unknown_column(option, column, known))
     if options.label in options.drop:
         raise InputError(f"drop names the label {options.label!r}: it cannot be left out")
 
@@ -89,14 +88,6 @@ def reading_features(schema: Schema) -> dict[str, Feature]:
     if schema.group and schema.group not in wanted:
         wanted[schema.group] = Feature(name=schema.group, kind="string")
     return wanted
-
-
-def _unknown_column(option: str, column: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(column, known, 1, 0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return (
-        f"{option} names a column {column!r} that the source does not have. It has {known}.{hint}"
-    )
 
 
 def _feature(column: Evidence, options: ConvertOptions) -> Feature:

@@ -3,10 +3,12 @@
 Plain copy where they lie elsewhere or are compressed.
 """
 
+import bz2
 import fnmatch
 import glob
 import gzip
 import logging
+import lzma
 import shutil
 import tempfile
 import zipfile
@@ -146,13 +148,17 @@ def _is_hidden(name: str) -> bool:
 
 def _unpacked(source: Source, folder: Path) -> Iterator[tuple[str, Path]]:
     with source.path.open("rb") as file:
-        magic = file.read(4)
+        magic = file.read(6)
     target = folder / f"{source.crc32c:08x}-{source.size}"
-    if magic == b"PK\x03\x04":
+    if magic.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         yield from _unzip(source, target)
     elif magic.startswith(b"\x1f\x8b"):
         yield source.name, _copy(gzip.open(source.path), source.name, target)
-    elif magic == b"\x28\xb5\x2f\xfd":
+    elif magic.startswith(b"BZh"):
+        yield source.name, _copy(bz2.open(source.path), source.name, target)
+    elif magic == b"\xfd7zXZ\x00":
+        yield source.name, _copy(lzma.open(source.path), source.name, target)
+    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
         stream = pa.input_stream(str(source.path), compression="zstd")
         yield source.name, _copy(stream, source.name, target)
     else:
@@ -165,13 +171,18 @@ def _unzip(source: Source, target: Path) -> Iterator[tuple[str, Path]]:
     except zipfile.BadZipFile as error:
         raise InputError(f"{source.name} is a damaged zip archive: {error}") from error
     with archive:
+        if "[Content_Types].xml" in archive.namelist():
+            raise InputError(
+                f"{source.name} is an Excel workbook or another office document. Save the sheet as "
+                "CSV"
+            )
         for index, member in enumerate(archive.infolist()):
             if member.is_dir() or _is_hidden(member.filename.removeprefix("__MACOSX/._")):
                 continue
             name = f"{source.name}/{member.filename}"
             try:
                 stream = archive.open(member)
-            except RuntimeError as error:  # encrypted
+            except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:  # encrypted
                 raise InputError(f"{name} cannot be read: {error}") from error
             yield name, _copy(stream, name, Path(f"{target}-{index}"))
 
@@ -190,7 +201,7 @@ def _copy(stream: Any, name: str, target: Path) -> Path:
 def _read(stream: IO[bytes], name: str) -> bytes:
     try:
         return stream.read(1 << 20)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise InputError(f"{name} is damaged: {error}. Fetch or write it again") from error
 
 

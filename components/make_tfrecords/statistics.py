@@ -112,15 +112,21 @@ class ColumnStatistics:
         """Take in scalars; return the number of missing ones."""
         if feature.kind in ("int64", "float"):
             return self._add_numbers(array, splits)
-        chosen = array.filter(pa.array(splits == 0))
-        self.count += len(chosen) - chosen.null_count
+        missing = _num_missing(array, splits)
+        self.count += int(np.count_nonzero(splits == 0)) - missing
         if feature.kind == "string":
-            counted = pc.value_counts(chosen.drop_null())
-            words, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
-            for word, count in zip(words, counts, strict=True):
+            self._add_words(array, splits)
+        return missing
+
+    def _add_words(self, array: pa.Array, splits: npt.NDArray[np.uint8]) -> None:
+        encoded = array.dictionary_encode()
+        words = encoded.dictionary.to_pylist()
+        indices = encoded.indices.fill_null(len(words)).to_numpy()[splits == 0]
+        counts = np.bincount(indices, minlength=len(words) + 1).tolist()[:-1]
+        for word, count in zip(words, counts, strict=True):
+            if count:
                 self.words[word] += count
-            self._bound_words()
-        return int(chosen.null_count)
+        self._bound_words()
 
     def add_size(self, name: str, values: pa.Array) -> None:
         """Take in heights or widths of images before any resizing."""

@@ -174,10 +174,10 @@ def _canonical_list(array: pa.Array, kind: Kind, shape: tuple[int, ...]) -> Cano
     faults = []
     row_of = np.repeat(np.arange(len(array)), lengths)
     for bad, reason in values.faults:
-        faults.append((_rows_with(bad, row_of, len(array)), f"has an element that {reason}"))
+        faults.append((rows_with(bad, row_of, len(array)), f"has an element that {reason}"))
     if values.array.null_count and kind != "float":
         missing = values.array.is_null().to_numpy(zero_copy_only=False)
-        faults.append((_rows_with(missing, row_of, len(array)), "has a missing element"))
+        faults.append((rows_with(missing, row_of, len(array)), "has a missing element"))
     if shape != (-1,):
         wrong = (lengths != shape[0]) & array.is_valid().to_numpy(zero_copy_only=False)
         if wrong.any():
@@ -190,9 +190,10 @@ def _canonical_list(array: pa.Array, kind: Kind, shape: tuple[int, ...]) -> Cano
     return CanonicalArray(lists, faults)
 
 
-def _rows_with(
+def rows_with(
     elements: npt.NDArray[np.bool_], row_of: npt.NDArray[np.intp], num_rows: int
 ) -> npt.NDArray[np.bool_]:
+    """Mask of the rows with a marked element, given the row of every element."""
     rows = np.zeros(num_rows, bool)
     rows[row_of[elements]] = True
     return rows

@@ -52,9 +52,11 @@ class ShardWriter:
             return None
         offsets = b"" if self._deflate else self._offsets()
         self._index_path.write_bytes(offsets)
-        files = [put(store, path.name, path) for path in (self._record_path, self._index_path)]
-        self._record_path.unlink()
-        self._index_path.unlink()
+        files = [
+            put(store, path.name, path, move=True) for path in (self._record_path, self._index_path)
+        ]
+        for path in (self._record_path, self._index_path):
+            path.unlink(missing_ok=True)
         shard = Shard(
             name=self._record_path.name,
             index_name=self._index_path.name,

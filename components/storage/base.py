@@ -66,8 +66,13 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes, *, generation: str) -> ObjectStat:
         """Write a small object if its generation is still `generation`. Raises ConflictError."""
 
-    def upload(self, name: str, source: Path) -> ObjectStat:
+    def upload(self, name: str, source: Path, *, move: bool = False) -> ObjectStat:
         """Store a local file, replacing what is there.
+
+        Args:
+            name: of the object.
+            source: a regular file.
+            move: whether the store may take the file itself, which is gone then.
 
         Returns:
             Its description; the CRC32C is the file's own, and the store has been seen to agree.

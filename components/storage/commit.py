@@ -60,12 +60,12 @@ def commit(
     return commit_manifest(store, manifest_name, stored, body)
 
 
-def put(store: Store, name: str, data: Path | bytes) -> CommittedFile:
-    """Store one data object of a set that will be committed later."""
+def put(store: Store, name: str, data: Path | bytes, *, move: bool = False) -> CommittedFile:
+    """Store one data object of a set that will be committed later; see `Store.upload` on `move`."""
     if isinstance(data, bytes):
         stat, crc = store.write(name, data), crc32c_of_bytes(data)
     else:
-        stat = store.upload(name, data)
+        stat = store.upload(name, data, move=move)
         crc = crc32c_of_file(data) if stat.crc32c is None else stat.crc32c
     return CommittedFile(name=name, size=stat.size, crc32c=crc)
 

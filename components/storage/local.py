@@ -78,8 +78,8 @@ class LocalStore:
     def replace(self, name: str, data: bytes, *, generation: str) -> ObjectStat:
         return self._put(name, data, expected=generation)
 
-    def upload(self, name: str, source: Path) -> ObjectStat:
-        return self._put(name, source)
+    def upload(self, name: str, source: Path, *, move: bool = False) -> ObjectStat:
+        return self._put(name, source, move=move)
 
     def download(
         self, name: str, destination: Path, *, size: int | None = None, crc32c: int | None = None
@@ -143,7 +143,9 @@ class LocalStore:
             raise InputError(f"{path} leads through a symbolic link out of {self._root}: refused")
         return path
 
-    def _put(self, name: str, data: bytes | Path, expected: str | None = None) -> ObjectStat:
+    def _put(
+        self, name: str, data: bytes | Path, expected: str | None = None, *, move: bool = False
+    ) -> ObjectStat:
         """Make `data` the object `name`; `expected` is "" for absent, None for anything."""
         path = self._path(name)
         while True:
@@ -153,7 +155,7 @@ class LocalStore:
             except FileNotFoundError:  # an emptied directory was removed in between
                 continue
             try:
-                return self._put_in_folder(folder, path, name, data, expected)
+                return self._put_in_folder(folder, path, name, data, expected, move)
             except FileNotFoundError:
                 if path.parent.exists() and isinstance(data, Path) and not data.exists():
                     raise
@@ -164,11 +166,18 @@ class LocalStore:
                 os.close(folder)
 
     def _put_in_folder(
-        self, folder: int, path: Path, name: str, data: bytes | Path, expected: str | None
+        self,
+        folder: int,
+        path: Path,
+        name: str,
+        data: bytes | Path,
+        expected: str | None,
+        move: bool,
     ) -> ObjectStat:
         temporary = TEMPORARY_PREFIX + secrets.token_hex(8)
         try:
-            crc = _write_flushed(folder, temporary, data)
+            moved = move and isinstance(data, Path) and _move(data, folder, temporary)
+            crc = _flush(folder, temporary) if moved else _write_flushed(folder, temporary, data)
             fcntl.flock(folder, fcntl.LOCK_EX)
             current = _stat_at(folder, path.name)
             self._check_expected(path, current, expected)
@@ -201,6 +210,27 @@ def _open_no_follow(path: str, flags: int) -> int:
         if error.errno == errno.ELOOP:  # a link is no object
             raise FileNotFoundError(errno.ENOENT, "is a symbolic link", path) from error
         raise
+
+
+def _move(source: Path, folder: int, temporary: str) -> bool:
+    """Take a file into `folder`; False if it lies on another file system."""
+    try:
+        os.rename(source, temporary, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _flush(folder: int, name: str) -> int:
+    """Flush a file in `folder` to the disk and return its CRC32C."""
+    checksum = google_crc32c.Checksum()
+    with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as file:
+        while chunk := file.read(CRC_CHUNK_BYTES):
+            checksum.update(chunk)
+        os.fsync(file.fileno())
+    return int.from_bytes(checksum.digest(), "big")
 
 
 def _write_flushed(folder: int, temporary: str, data: bytes | Path) -> int:

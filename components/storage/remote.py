@@ -80,7 +80,7 @@ class RemoteStore(ABC):
         """Write a small object if its generation is still `generation`. Raises ConflictError."""
         return self._conditional(name, data, generation)
 
-    def upload(self, name: str, source: Path) -> ObjectStat:
+    def upload(self, name: str, source: Path, *, move: bool = False) -> ObjectStat:
         """Store a local file, replacing what is there; the stored CRC32C is checked."""
         key, crc, size = self._key(name), crc32c_of_file(source), source.stat().st_size
         what = f"upload of {size / 1e6:.1f} MB"

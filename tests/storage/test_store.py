@@ -104,6 +104,14 @@ def test_files_go_up_and_come_down(store, tmp_path, size):
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["to"]
 
 
+def test_a_file_given_away_is_stored_as_it_was(store, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"x" * 1000)
+    stat = store.upload("folder/file", source, move=True)
+    assert (stat.size, store.read("folder/file")) == (1000, b"x" * 1000)
+    assert [found.name for found in store.list("folder/")] == ["folder/file"]
+
+
 def test_a_download_that_is_not_what_was_promised_leaves_no_file(store, tmp_path):
     store.write("file", b"abc")
     with pytest.raises(CorruptObjectError, match="3 bytes, expected 4"):

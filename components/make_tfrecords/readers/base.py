@@ -134,6 +134,12 @@ class Reader(Protocol):
         """
 
 
+def place_of(fault: Fault) -> str:
+    """A fault in one line: where, what, and why."""
+    subject = f"{fault.column}={fault.value!r}" if fault.column else f"{fault.value!r}"
+    return f"{fault.source} row {fault.row}: {subject} {fault.reason}"
+
+
 def shown(value: Any) -> str:
     """A value as it stands in messages and the reject file."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -201,7 +201,11 @@ class CsvReader:
         return converted.without(bad, faults) if faults else converted
 
     def _value_fault(self, row: int, column: str, value: Any, expected: pa.DataType) -> Fault:
-        reason = f"is not of type {expected}" if not is_text(expected) else "is not valid UTF-8"
+        reason = (
+            f"is not of type {expected}"
+            if not is_text(expected)
+            else "is not valid UTF-8: set encoding, for example latin-1"
+        )
         return Fault(source=self.name, row=row, column=column, value=shown(value), reason=reason)
 
 
@@ -224,13 +228,13 @@ def _mark_missing(
 
 
 def _null_where(array: pa.Array, tokens: Sequence[str]) -> pa.Array:
-    is_missing = (
-        pc.equal(pc.binary_length(array), 0)
-        if tuple(tokens) == ("",)
-        else pc.is_in(array, pa.array(tokens, array.type))
-    )
-    if not pc.any(is_missing).as_py():
-        return array
+    if tuple(tokens) == ("",):
+        ends = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
+        if (ends[1:] != ends[:-1]).all():
+            return array
+        is_missing = pc.equal(pc.binary_length(array), 0)
+    else:
+        is_missing = pc.is_in(array, pa.array(tokens, array.type))
     return pc.if_else(is_missing, pa.scalar(None, array.type), array)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from components.contracts.dataset import Feature
+from components.contracts.errors import InputError
+from components.make_tfrecords.options import unknown_column
 from components.make_tfrecords.readers.base import Fault, Reader, Rows, shown
 
 BATCH_ROWS = 64
@@ -46,6 +48,8 @@ class ImageColumnReader:
 
         What is not in a piece is counted in the last.
         """
+        if self._column not in rows.columns:
+            raise InputError(unknown_column("image_column", self._column, list(rows.columns)))
         num_kept = len(rows.numbers)
         for start in range(0, num_kept, BATCH_ROWS):
             stop = min(start + BATCH_ROWS, num_kept)

@@ -27,8 +27,15 @@ class JsonLinesReader:
         self._path = path
         self._options = options
         self._size = path.stat().st_size
-        if not self._size:
+        with path.open("rb") as file:
+            head = file.read(blocks.SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK).strip()
+        if not head:
             raise InputError(f"{name} is empty. Expected one JSON object a line")
+        if head.startswith(b"["):
+            raise InputError(
+                f"{name} is an array. Expected one object a line, without commas between them: "
+                "`jq -c '.[]'` writes it so"
+            )
 
     def source_of(self, row: int) -> str:
         return self.name
@@ -135,6 +142,9 @@ def _parsed(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], Rows, list[in
             records.append(_flat(_object(line)))
             numbers.append(num_rows)
             positions.append(position)
+        except UnicodeDecodeError as error:
+            reason = f"is not valid UTF-8 ({error.reason}): set encoding, for example latin-1"
+            faults.append(_fault(num_rows, "", line, reason))
         except (ValueError, RecursionError) as error:
             faults.append(_fault(num_rows, "", line, f"is not a JSON object: {error}"))
         num_rows += 1
@@ -143,10 +153,20 @@ def _parsed(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], Rows, list[in
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    value = json.loads(line, parse_constant=_refuse)
+    value = json.loads(line, parse_constant=_refuse, object_pairs_hook=_unique)
     if not isinstance(value, dict):
         raise ValueError(f"it is a {type(value).__name__}")
+    if b"\\u" in line:
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no character
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {max(names, key=names.count)!r} more than once")
+    return record
 
 
 def _refuse(token: str) -> Any:
