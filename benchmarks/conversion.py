@@ -6,8 +6,8 @@ turns; every ratio is of CPU time a row within this run.
 - relay: one process, with a schema to follow (validated), statistics, split and index.
 - parse: pyarrow's CSV parser alone with the types given, one thread: no way can do less.
 - loop: csv.reader, tf.train.Example and TFRecordWriter, on the first rows only.
-- tfx-bsl: on one copy of the table, pyarrow and tfx-bsl's C++ encoder, if RELAY_TFX_BSL_PYTHON names the interpreter of an
-  environment that has it.
+- tfx-bsl: pyarrow and tfx-bsl's C++ encoder, on one copy of the table, if RELAY_TFX_BSL_PYTHON
+  names the interpreter of an environment that has it.
 - gain of a second process in wall time, to what a spin loop gains; memory of all processes.
 
 Every value of one copy of the table is compared with what pyarrow reads, the first rows' values
