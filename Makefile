@@ -16,7 +16,7 @@ READY := .venv/.ready
 # A test run must not depend on what the shell of the person exports.
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help tools setup run test check test-faults test-cluster test-cluster-quick test-images test-kfp images sbom format lock compile benchmarks clean
+.PHONY: help tools setup run test check test-faults test-cluster test-cluster-quick test-images submit status schedule unschedule test-kfp images sbom format lock compile benchmarks clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -66,6 +66,21 @@ sbom: ## List what the images hold, as CycloneDX, in .workspace/sbom.
 	.workspace/sbom/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/sbom.txt
 	for name in launcher tensorflow tensorflow-gpu tensorboard; do \
 	  .workspace/sbom/venv/bin/cyclonedx-py requirements requirements/$$name.txt -o .workspace/sbom/$$name.json; done
+
+PIPELINE ?= train_and_export
+SERVER = $(BIN)/python -m pipelines.server $(1) --pipeline $(PIPELINE) $(if $(PARAMS),--params $(PARAMS)) $(if $(NAME),--name $(NAME))
+
+submit: $(READY) ## Create a run on KFP_ENDPOINT and follow it (PIPELINE, PARAMS, NAME).
+	$(call SERVER,submit)
+
+status: $(READY) ## Follow a run on KFP_ENDPOINT to its end (RUN; the newest without it).
+	$(call SERVER,status) $(if $(RUN),--run $(RUN))
+
+schedule: $(READY) ## Make a recurring run on KFP_ENDPOINT (PIPELINE, PARAMS, NAME, CRON="0 0 4 * * *").
+	$(call SERVER,schedule) --cron "$(CRON)"
+
+unschedule: $(READY) ## Delete a recurring run on KFP_ENDPOINT (PIPELINE, NAME).
+	$(call SERVER,unschedule)
 
 test-kfp: $(READY) ## Tests against the Kubeflow Pipelines server that KFP_ENDPOINT names.
 	$(BIN)/python -m pytest -m kfp

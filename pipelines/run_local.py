@@ -6,6 +6,7 @@
 import argparse
 import ast
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -48,12 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help="override a parameter; a dotted name reaches into an options mapping",
     )
+    parser.add_argument(
+        "--pipeline",
+        default="train_and_export",
+        choices=("train_and_export", "retrain_and_promote"),
+        help="which one (default: %(default)s)",
+    )
     given = parser.parse_args(arguments)
     params = read_params(given.params, given.set)
     workspace = _prepared_workspace(given.workspace)
     _prepare_data(params, workspace)
     _check_module(str(params.get("model_module", "")))
-    return _run(params, workspace)
+    return _run(given.pipeline, params, workspace)
 
 
 def read_params(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +157,7 @@ def _check_module(path: str) -> None:
         )
 
 
-def _run(params: Mapping[str, Any], workspace: Path) -> int:
+def _run(name: str, params: Mapping[str, Any], workspace: Path) -> int:
     events = workspace / "events.jsonl"
     events.write_text("", encoding="utf-8")
     environment = {
@@ -163,10 +170,11 @@ def _run(params: Mapping[str, Any], workspace: Path) -> int:
     os.environ.update(environment)
     began = time.monotonic()
     here = {"launcher": "local", "export_root": str(workspace / "models")}
-    arguments = _checked_arguments({**here, **params})
+    pipeline = _pipeline(name)
+    arguments = _checked_arguments(pipeline, {**here, **params})
     with _followed(events) as follower:
         signal.signal(signal.SIGTERM, follower.on_sigterm)
-        failure = _run_dag(arguments, workspace)
+        failure = _run_dag(pipeline, arguments, workspace)
     shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
     summary = _summary(workspace)
     if follower.failure:
@@ -185,11 +193,14 @@ def _temporary_folder(workspace: Path) -> Path:
     return folder
 
 
-def _checked_arguments(params: dict[str, Any]) -> dict[str, Any]:
-    """The pipeline's arguments. Raises InputError for an unknown or missing one."""
-    from pipelines.train_and_export import train_and_export
+def _pipeline(name: str) -> Any:
+    """The pipeline of that name; its definition reads the environment."""
+    return getattr(importlib.import_module(f"pipelines.{name}"), name)
 
-    inputs = train_and_export.pipeline_spec.root.input_definitions.parameters
+
+def _checked_arguments(pipeline: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline's arguments. Raises InputError for an unknown or missing one."""
+    inputs = pipeline.pipeline_spec.root.input_definitions.parameters
     unknown = sorted(set(params) - set(inputs))
     if unknown:
         raise InputError(f"unknown parameter {unknown[0]!r}; there are {', '.join(sorted(inputs))}")
@@ -199,11 +210,9 @@ def _checked_arguments(params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _run_dag(arguments: Mapping[str, Any], workspace: Path) -> Exception | None:
+def _run_dag(pipeline: Any, arguments: Mapping[str, Any], workspace: Path) -> Exception | None:
     """Run the DAG by kfp.local, its own output going to run.log; returns what it raised."""
     from kfp import local
-
-    from pipelines.train_and_export import train_and_export
 
     local.init(
         runner=local.SubprocessRunner(use_venv=False),
@@ -213,7 +222,7 @@ def _run_dag(arguments: Mapping[str, Any], workspace: Path) -> Exception | None:
     with (workspace / "run.log").open("w", encoding="utf-8") as log:
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             try:
-                train_and_export(**arguments)
+                pipeline(**arguments)
             except Exception as error:
                 return error
     return None
@@ -296,6 +305,9 @@ def _print_failure(failure: Mapping[str, Any], workspace: Path) -> None:
 
 
 def _print_summary(summary: Mapping[str, Any], workspace: Path, seconds: float) -> None:
+    if not summary["dataset_uri"]:
+        print(f"\n== nothing new in {seconds:.0f} s: the data is that of a model judged before")
+        return
     train = summary["train"]
     figures = ", ".join(f"{name} {value:.4f}" for name, value in summary["metrics"].items())
     print(f"\n== {summary['verdict']} in {seconds:.0f} s: {summary['reason']}")

@@ -38,7 +38,9 @@ def table(tmp_path):
 def run_local(tmp_path, table):
     """Run the pipeline on the table with some parameters changed."""
 
-    def run(workspace=None, params_file=None, pythonpath="", **changes):
+    def run(
+        workspace=None, params_file=None, pythonpath="", pipeline="train_and_export", **changes
+    ):
         params = {"data_source": str(table), **PARAMS, **changes}
         path = tmp_path / "params.yaml"
         path.write_text(yaml.safe_dump(params))
@@ -47,6 +49,7 @@ def run_local(tmp_path, table):
             [
                 *(sys.executable, "-m", "pipelines.run_local"),
                 *("--params", str(params_file or path), "--workspace", str(workspace)),
+                *("--pipeline", pipeline),
             ],
             cwd=ROOT,
             text=True,

@@ -43,9 +43,18 @@ def test_from_raw_data_to_a_model_that_answers_raw_rows(run_local, summary_of, t
     assert second["model_uri"] != summary["model_uri"]
 
 
-def test_a_model_below_its_threshold_is_not_exported(run_local, summary_of):
-    done = run_local(thresholds={"auc": {"min": 0.9999}})
+def test_a_step_that_was_killed_is_retried_and_a_model_below_its_threshold_is_not_exported(
+    run_local, summary_of, tmp_path
+):
+    done = run_local(
+        model_module="tests.integration.falling_model",
+        hyperparameters={"marker": str(tmp_path / "fell")},
+        thresholds={"auc": {"min": 0.9999}},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "fell").exists()
+    log = (tmp_path / "workspace" / "run.log").read_text()
+    assert "SIGKILL" in log
     summary = summary_of()
     assert summary["verdict"] == "failed"
     assert "0.9999" in summary["reason"]
