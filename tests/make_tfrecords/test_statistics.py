@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,14 @@ def test_rows_in_are_examples_out_and_rejected(dataset):
     assert dataset.num_rejected == 1
     assert sum(dataset.splits.values()) + dataset.num_rejected == NUM_ROWS
     assert set(dataset.splits) == {"train", "eval"}
+    (reject,) = map(json.loads, Path(dataset.uri, "rejects.jsonl").read_text().splitlines())
+    assert reject == {
+        "source": "t.csv",
+        "row": 7,
+        "column": "",
+        "value": "1,2",
+        "reason": "2 fields, the header has 4",
+    }
 
 
 @pytest.mark.parametrize("name", ["n", "x"])
@@ -67,8 +76,6 @@ def test_words(dataset):
 
 
 def test_the_page_and_the_schema_file_say_the_same(dataset, tmp_path):
-    from pathlib import Path
-
     page = Path(dataset.uri, "statistics.html").read_text()
     assert f"{NUM_ROWS:,} rows read, 1 rejected" in page
     assert page.count("<svg") == 3  # n, x and the label
