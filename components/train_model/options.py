@@ -49,6 +49,8 @@ class TrainOptions:
         seed: of shuffling, initial weights and dropout.
         deterministic: use deterministic kernels, so that a resumed run is bit-identical.
         checkpoint_steps: commit a checkpoint every so many steps; 0: every epoch.
+        warm_start_uri: training run, or export root (its champion's run), with whose newest weights
+            training begins instead of new ones; an export root without a champion: new ones.
         keep_newest: checkpoints to keep; the best by early_stopping_metric is kept beside them.
         keep_every: keep each checkpoint whose step is a multiple of this as well; 0: none.
         early_stopping_metric: validation metric to watch (val_loss, val_auc, -val_loss: smaller is
@@ -92,6 +94,7 @@ class TrainOptions:
     seed: int = 0
     deterministic: bool = True
     checkpoint_steps: int = 0
+    warm_start_uri: str = ""
     keep_newest: int = 3
     keep_every: int = 0
     early_stopping_metric: str = ""

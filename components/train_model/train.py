@@ -27,6 +27,7 @@ from components.storage.open import open_store
 from components.train_model.launch.local import launch_local
 from components.train_model.launch.options import KubernetesOptions
 from components.train_model.options import TrainOptions, weight_options
+from components.train_model.warm_start import with_warm_start
 
 log = logging.getLogger("relay.launcher")
 
@@ -44,6 +45,7 @@ def train_model(options: TrainOptions, output_uri: str) -> Completion:
     dataset = open_dataset(open_store(options.dataset_uri))
     _check_data(options, dataset)
     store = open_store(output_uri)
+    options = with_warm_start(options, store, dataset.schema)
     run = _begin(store, _describe(options, dataset))
     completion = read_completion(store)
     if completion is None:

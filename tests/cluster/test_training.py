@@ -13,7 +13,7 @@ WORKERS = pytest.mark.parametrize("worker", [0, 1], ids=["chief", "other"])
 # Longer than the API server's clients wait for one answer, shorter than a lost node's toleration.
 AWAY_SECS = 30
 # A lost node is told after half a minute, and its pods replaced a minute later: training must last.
-LONG = {"epochs": 8, "max_steps": 2400}
+LONG = {"epochs": 16}
 
 # Inside a worker: the processes of its trainer.
 KILL_TRAINER = """

@@ -39,6 +39,26 @@ class TrainerState:
             for name, variable in numbered(group, variables):
                 variable.assign(arrays[name])
 
+    def warm_start(self, arrays: Arrays, uri: str) -> None:
+        """Take the model's weights, and nothing of the optimizer, from another run's checkpoint.
+
+        Raises:
+            InputError: it is of a model of other shapes.
+        """
+        variables = dict(numbered("model", self._loop.checkpointed["model"]))
+        stored = {name: array for name, array in arrays.items() if name.startswith("model/")}
+        wanted = {name: tuple(variable.shape) for name, variable in variables.items()}
+        found = {name: array.shape for name, array in stored.items()}
+        if wanted != found:
+            differ = sorted(n for n in wanted | found if wanted.get(n) != found.get(n))
+            raise InputError(
+                f"the weights of {uri} do not fit: variable {differ[0]} has shape "
+                f"{found.get(differ[0], 'none')} there and {wanted.get(differ[0], 'none')} here. "
+                "Build the same model, or train without warm_start_uri"
+            )
+        for name, variable in variables.items():
+            variable.assign(stored[name])
+
     def offset_seeds(self) -> None:
         """Make the random seeds this worker's own; once, after `assign` or instead of it."""
         for variable in self._seeds():

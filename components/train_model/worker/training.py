@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.contracts.checkpoint import Arrays, CheckpointInfo
+from components.contracts.checkpoint import Arrays, CheckpointInfo, load_checkpoint
 from components.contracts.command_line import options_from
 from components.contracts.dataset import open_dataset
 from components.contracts.errors import (
@@ -79,6 +79,7 @@ class Training:
         self._ledger = Ledger(assignment.started)
         self._step, self._saved_step = 0, -1
         self._data_wait = self._checkpoint_wait = 0.0
+        self._warm: Arrays = {}
 
     @property
     def loop(self) -> TrainLoop:
@@ -139,6 +140,7 @@ class Training:
         if assignment.restore_step < 0:
             if assignment.num_restarts:
                 self._resume_ledger({"seconds": {}, "until": assignment.started})
+            self._warm = self._load_warm_start()
             return None
         began = time.time()
         self._heartbeat.beat("restore", assignment.restore_step)
@@ -158,6 +160,14 @@ class Training:
         self._ledger.charge("start_up", until=began)
         self._ledger.charge("restore")
         return info, arrays
+
+    def _load_warm_start(self) -> Arrays:
+        """Another run's checkpoint to begin with, empty without one."""
+        run_uri, _, folder = self._options.warm_start_uri.partition("/checkpoints/step-")
+        if not folder:
+            return {}
+        self._heartbeat.beat("restore")
+        return load_checkpoint(open_store(run_uri), int(folder))[1]
 
     def _resume_ledger(self, state: Mapping[str, Any]) -> None:
         self._ledger.resume(
@@ -210,6 +220,8 @@ class Training:
             info, arrays = loaded
             self._state.assign(arrays)
             self._take_up(info)
+        elif self._warm:
+            self._state.warm_start(self._warm, self._options.warm_start_uri)
         self._state.offset_seeds()
         if self._tier is not None:
             self._tier.discard_after(self._step)
