@@ -6,8 +6,8 @@ turns; every ratio is of CPU time a row within this run.
 - relay: one process, with a schema to follow (validated), statistics, split and index.
 - parse: pyarrow's CSV parser alone with the types given, one thread: no way can do less.
 - loop: csv.reader, tf.train.Example and TFRecordWriter, on the first rows only.
-- tfx-bsl: pyarrow and tfx-bsl's C++ encoder, if RELAY_TFX_BSL_PYTHON names the interpreter of an
-  environment that has it.
+- tfx-bsl: pyarrow and tfx-bsl's C++ encoder, on one copy of the table, if RELAY_TFX_BSL_PYTHON
+  names the interpreter of an environment that has it.
 - gain of a second process in wall time, to what a spin loop gains; memory of all processes.
 
 Every value of one copy of the table is compared with what pyarrow reads, the first rows' values
@@ -38,11 +38,12 @@ import pyarrow as pa
 import pyarrow.csv
 import tensorflow as tf
 
-from components.contracts.dataset import Dataset, Schema
+from components.contracts.dataset import Dataset, Schema, open_dataset
 from components.contracts.examples import feature_spec, parse_batch
 from components.make_tfrecords.convert import make_tfrecords
 from components.make_tfrecords.options import ConvertOptions
 from components.make_tfrecords.treatment import type_named
+from components.storage.open import open_store
 
 LABEL = "origin"
 TFX_BSL_VARIABLE = "RELAY_TFX_BSL_PYTHON"
@@ -92,12 +93,12 @@ def measure(folder: Path, table: Table, rounds: int) -> dict[str, float]:
     source, head, rows = table.source, table.head, table.rows
     relay = Relay(table, folder)
     ways: dict[str, Callable[[], float]] = {
-        "relay": lambda: cpu_seconds(lambda: relay.convert(processes=1)) / rows,
+        "relay": lambda: cpu_seconds(relay.convert) / rows,
         "parse": lambda: cpu_seconds(lambda: parse(source, schema)) / rows,
         "loop": lambda: cpu_seconds(lambda: loop(head, folder / "loop", schema)) / LOOP_ROWS,
     }
     if os.environ.get(TFX_BSL_VARIABLE):
-        ways["tfx_bsl"] = lambda: tfx_bsl(source, folder / "tfx", schema) / rows
+        ways["tfx_bsl"] = lambda: tfx_bsl(table.once, folder / "tfx", schema) / NUM_FLIGHTS
     else:
         print(f"tfx-bsl is left out: {TFX_BSL_VARIABLE} names no interpreter")
     seconds: dict[str, list[float]] = {name: [] for name in ways}
@@ -117,7 +118,7 @@ def measure(folder: Path, table: Table, rounds: int) -> dict[str, float]:
         "two_processes_gain": ours,
         "spin_gain": theirs,
         "two_processes_gain_to_spin_gain": ours / theirs,
-        "peak_memory_megabytes": peak_megabytes(source, folder / "peak"),
+        "peak_memory_megabytes": relay.peak_megabytes,
     }
 
 
@@ -128,26 +129,47 @@ class Relay:
         self._source = table.source
         self._schema_uri = str(folder / "whole")
         self._output = folder / "out"
-        once = self._convert(table.once, processes=1)
+        once = self._convert(table.once)
         self._counts = {name: count * table.copies for name, count in once.splits.items()}
+        self.peak_megabytes = 0.0
 
-    def convert(self, processes: int) -> None:
-        """Convert to an empty folder, and check the counts."""
-        found = self._convert(self._source, processes)
-        if found.splits != self._counts:
-            raise SystemExit(f"{found.splits} examples, expected {self._counts}")
+    def convert(self) -> None:
+        """Convert to an empty folder in this process, and check the counts."""
+        self._check(self._convert(self._source))
 
-    def _convert(self, source: Path, processes: int) -> Dataset:
+    def _convert(self, source: Path) -> Dataset:
         shutil.rmtree(self._output, ignore_errors=True)
         options = ConvertOptions(
-            source=str(source), label=LABEL, schema_uri=self._schema_uri, processes=processes
+            source=str(source), label=LABEL, schema_uri=self._schema_uri, processes=1
         )
         return make_tfrecords(options, str(self._output))
 
+    def _check(self, dataset: Dataset) -> None:
+        if dataset.splits != self._counts:
+            raise SystemExit(f"{dataset.splits} examples, expected {self._counts}")
+
     def gain(self) -> float:
-        """How much faster two processes are than one, in wall time."""
-        one, two = (wall_seconds(lambda n=n: self.convert(n)) for n in (1, 2))  # type: ignore[misc]
+        """How much faster two processes are than one, in wall time, as users run it."""
+        one, two = (wall_seconds(lambda n=n: self._run(n)) for n in (1, 2))  # type: ignore[misc]
         return one / two
+
+    def _run(self, processes: int) -> None:
+        """Convert by the command; note the largest sum of the memory of its processes."""
+        shutil.rmtree(self._output, ignore_errors=True)
+        command = [sys.executable, "-m", "components.make_tfrecords", f"--source={self._source}"]
+        command += [f"--label={LABEL}", f"--schema-uri={self._schema_uri}"]
+        process = subprocess.Popen(
+            [*command, f"--output-uri={self._output}", f"--processes={processes}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None:
+            memory = sum(map(_resident_bytes, [process.pid, *_descendants(process.pid)]))
+            self.peak_megabytes = max(self.peak_megabytes, memory / 1e6)
+            time.sleep(0.05)
+        if process.returncode:
+            raise SystemExit(f"the conversion ended with {process.returncode}")
+        self._check(open_dataset(open_store(str(self._output))))
 
 
 def _package_file(package: str, name: str) -> Path:
@@ -228,20 +250,19 @@ def tfx_bsl(source: Path, target: Path, schema: Schema) -> float:
 def verified_schema(folder: Path, table: Table) -> Schema:
     """The schema of a conversion whose every value is compared with what pyarrow reads."""
     whole = _in_order(table.once, folder / "whole")
-    records = _records(whole)
+    rows = pa.Table.from_batches(batches(table.once, whole.schema))
     names = [column.name for column in (*whole.schema.features, whole.schema.label)]
-    num_rows = 0
-    for batch in batches(table.once, whole.schema):
-        for start in range(0, batch.num_rows, VERIFIED_BATCH):
-            part = batch.slice(start, VERIFIED_BATCH)
-            data = [next(records) for _ in range(part.num_rows)]
-            found = parse_batch(tf.constant(data), whole.schema)
-            for name in names:
-                _assert_equal(whole.schema, name, part[name], found[name].numpy())
-            num_rows += part.num_rows
-    if num_rows != whole.num_rows or next(records, None) is not None:
-        raise SystemExit(f"{num_rows} rows in, {whole.num_rows} out")
-    first = list(_records(_in_order(table.head, folder / "head", schema_uri=str(folder / "whole"))))
+    start = 0
+    for records in _records(whole).batch(VERIFIED_BATCH):
+        found = parse_batch(records, whole.schema)
+        part = rows.slice(start, len(records)).combine_chunks()
+        for name in names:
+            _assert_equal(whole.schema, name, part[name].chunk(0), found[name].numpy())
+        start += len(records)
+    if start != rows.num_rows:
+        raise SystemExit(f"{rows.num_rows} rows in, {start} out")
+    head = _in_order(table.head, folder / "head", schema_uri=str(folder / "whole"))
+    first = list(_records(head).as_numpy_iterator())
     loop(table.head, folder / "loop", whole.schema)
     if first != list(tf.data.TFRecordDataset(str(folder / "loop")).as_numpy_iterator()):
         raise SystemExit("the loop's records are not ours")
@@ -253,7 +274,7 @@ def verified_schema(folder: Path, table: Table) -> Schema:
         for name in spec:
             if not _is_same(ours_parsed[name].numpy(), theirs_parsed[name].numpy()).all():
                 raise SystemExit(f"{name} of tfx-bsl's records is not ours")
-    print(f"{num_rows:,} rows of {len(names)} columns compared value by value")
+    print(f"{start:,} rows of {len(names)} columns compared value by value")
     return whole.schema
 
 
@@ -265,9 +286,9 @@ def _in_order(source: Path, output: Path, **options: Any) -> Dataset:
     )
 
 
-def _records(dataset: Dataset) -> Iterator[bytes]:
+def _records(dataset: Dataset) -> tf.data.Dataset:
     paths = [str(Path(dataset.uri, shard.name)) for shard in dataset.shards]
-    yield from tf.data.TFRecordDataset(paths, buffer_size=8 << 20).as_numpy_iterator()
+    return tf.data.TFRecordDataset(paths, buffer_size=8 << 20)
 
 
 def _assert_equal(schema: Schema, name: str, array: pa.Array, found: np.ndarray) -> None:
@@ -320,22 +341,6 @@ def _spin(count: int) -> int:
     for number in range(count):
         total ^= number
     return total
-
-
-def peak_megabytes(source: Path, output: Path) -> float:
-    """Largest sum of the resident memory of a conversion's processes, seen every 20 ms."""
-    command = [sys.executable, "-m", "components.make_tfrecords", f"--source={source}"]
-    process = subprocess.Popen(
-        [*command, f"--label={LABEL}", f"--output-uri={output}", "--processes=2"],
-        stdout=subprocess.DEVNULL,
-    )
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, sum(map(_resident_bytes, [process.pid, *_descendants(process.pid)])))
-        time.sleep(0.02)
-    if process.returncode:
-        raise SystemExit(f"the conversion ended with {process.returncode}")
-    return peak / 1e6
 
 
 def _descendants(pid: int) -> list[int]:

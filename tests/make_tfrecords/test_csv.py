@@ -85,3 +85,54 @@ def test_a_missing_label_column_names_the_nearest_one(convert, tmp_path: Path):
     with pytest.raises(InputError, match=r"\['x', 'label'\]. Did you mean 'label'"):
         convert("x,label\n1,a\n2,b\n", label="lable")
     assert not any((tmp_path / "out").rglob("*"))
+
+
+def test_a_record_over_several_lines_is_one_row_in_a_table_of_tabs_too(convert):
+    dataset = convert('text\tlabel\n"a\tb\r\nc"\t1\nplain\t0\n')
+    assert [row["text"] for row in rows(dataset)] == [b"a\tb\r\nc", b"plain"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "shift_jis", "utf-16-le", "utf-16"])
+def test_a_declared_encoding_is_read(convert, encoding):
+    word = "größe" if encoding in ("latin-1", "cp1252") else "大きさ"
+    text = f"{word},label\n{word}1,0\n{word}2,1\n"
+    options = {} if encoding == "utf-16" else {"encoding": encoding}
+    dataset = convert(text.encode(encoding), **options)
+    assert [row[word].decode() for row in rows(dataset)] == [f"{word}1", f"{word}2"]
+
+
+def test_text_that_looks_like_a_number_keeps_its_spelling(convert):
+    dataset = convert("zip,hex,label\n00501,0x10,0\n10001,0x1F,1\n")
+    assert [row["zip"] for row in rows(dataset)] == [b"00501", b"10001"]
+    assert [row["hex"] for row in rows(dataset)] == [b"0x10", b"0x1F"]
+
+
+def test_integers_beyond_int64_are_kept_as_text_with_a_note(convert):
+    dataset = convert("n,label\n18446744073709551616,0\n2,1\n")
+    assert [row["n"] for row in rows(dataset)] == [b"18446744073709551616", b"2"]
+    assert dataset.schema["n"].note == "integers beyond int64 kept as text"
+
+
+def test_a_number_beyond_float32_is_a_fault(convert):
+    with pytest.raises(InputError, match=r"row 2: x='1e\+39' is too large for float"):
+        convert("x,label\n0.5,0\n1e39,1\n")
+
+
+def test_missing_tokens_of_one_column_are_its_own(convert):
+    dataset = convert("a,b,label\n-9,-9,0\n1,2,1\n", column_missing_tokens={"a": "-9"})
+    assert [dataset.schema[name].statistics.missing for name in "ab"] == [1, 0]
+    assert [row["b"] for row in rows(dataset)] == [-9, 2]
+
+
+def test_booleans_are_zero_and_one_with_a_note(convert):
+    dataset = convert("flag,label\ntrue,0\nFalse,1\n,1\n")
+    flag = dataset.schema["flag"]
+    assert flag.note == "boolean stored as int64: false 0, true 1"
+    assert [row["flag"] for row in rows(dataset)] == [1, 0, flag.missing_value]
+
+
+def test_times_are_integers_of_a_recorded_unit(convert):
+    dataset = convert("day,at,label\n1970-01-03,2013-01-01T10:00:00Z,0\n,2013-01-01T10:00:01Z,1\n")
+    assert [row["at"] for row in rows(dataset)] == [1357034400, 1357034401]
+    assert dataset.schema["at"].source_type == "timestamp[s, tz=UTC]"
+    assert rows(dataset)[0]["day"] == 2

@@ -28,7 +28,7 @@ BASE = settings(
     suppress_health_check=list(HealthCheck),
 )
 QUICK = settings(BASE, max_examples=12, derandomize=True)
-WIDE = settings(BASE, max_examples=1_000)
+WIDE = settings(BASE, max_examples=150)
 
 # Bytes of a text block, and rows of a batch of Parquet: records and lists cross many of them.
 BLOCKS = st.sampled_from([(48, 1), (300, 7), (4096, 64), (4 << 20, 8192)])
