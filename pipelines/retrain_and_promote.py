@@ -64,8 +64,8 @@ def retrain_and_promote(
             the champion ({"auc": {"min": 0.7, "min_change": -0.01}}).
         slices: Columns by whose values the metrics are broken down.
         convert_options: Further options of make_tfrecords (splits, drop, group, layout, ...).
-        train_options: Further options of train_model (checkpoint_steps, seed, xla, warm_start_uri: the
-            export root to begin with the weights of its champion, ...).
+        train_options: Further options of train_model (checkpoint_steps, seed, ...); warm_start_uri
+            is the export root to begin with its champion's weights.
         evaluate_options: Further options of evaluate_model (checkpoint, split, ...).
         export_options: Further options of export_model (parity_rows, ...).
     """
