@@ -7,6 +7,7 @@ Agreed between every step, the runner, the supervisor and the launchers. The Tra
 import errno
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,11 @@ def as_relay_error(error: BaseException) -> RelayError | None:
     if isinstance(error, RelayError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = error.filename or "the working directory"
+        # A failed write knows no name; most of what is written on the way is temporary.
+        place = (
+            error.filename
+            or f"temporary files ({os.environ.get('TMPDIR') or tempfile.gettempdir()})"
+        )
         return PermanentError(
             f"no space left on the device that holds {place}. Nothing was committed. "
             "Free space there, or name a workspace, cache or storage_root on a larger disk, and "
@@ -123,7 +128,11 @@ def report(error: BaseException) -> int:
 
 def reserve_error_file(path: Path) -> None:
     """Make an error file with room for a message, so that a full disk takes one too."""
-    path.write_bytes(b"\0" * _MESSAGE_BYTES)
+    try:
+        path.write_bytes(b"\0" * _MESSAGE_BYTES)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a write knows no name of its own
+        raise
 
 
 def read_error_file(path: Path) -> str:

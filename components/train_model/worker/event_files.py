@@ -6,9 +6,8 @@ lies beyond its checkpoint, so no step is ever shown twice.
 """
 
 import logging
-import tempfile
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -55,14 +54,14 @@ class EventFiles:
 
 
 def _file_of(records: Iterable[Mapping[str, float]]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="relay-events-") as folder:
-        path = Path(folder, "events")
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            records = list(records)
-            head = tf.compat.v1.Event(wall_time=records[0]["time"], file_version="brain.Event:2")
+    records = list(records)
+    head = tf.compat.v1.Event(wall_time=records[0]["time"], file_version="brain.Event:2")
+    # In memory: the disk may be full.
+    with os.fdopen(os.memfd_create("events"), "rb") as file:
+        with tf.io.TFRecordWriter(f"/proc/self/fd/{file.fileno()}") as writer:
             for event in (head, *map(_event_of, records)):
                 writer.write(event.SerializeToString())
-        return path.read_bytes()
+        return file.read()
 
 
 def _event_of(record: Mapping[str, float]) -> Any:

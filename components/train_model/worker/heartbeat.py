@@ -68,7 +68,11 @@ class Heartbeat:
         try:
             if create:
                 # Not only its size: on a full disk a page without a block is a SIGBUS later.
-                os.posix_fallocate(descriptor, 0, _SIZE)
+                try:
+                    os.posix_fallocate(descriptor, 0, _SIZE)
+                except OSError as error:
+                    error.filename = str(path)
+                    raise
             self._page = mmap.mmap(descriptor, _SIZE)
         finally:
             os.close(descriptor)
