@@ -41,11 +41,7 @@ class DyadicHistogram:
         if not len(other.counts):
             return
         self.cover(*other._range(), exponent=other.exponent)
-        for index in np.flatnonzero(other.counts):
-            left = math.ldexp(other.first + int(index), other.exponent)
-            self.counts[math.floor(math.ldexp(left, -self.exponent)) - self.first] += other.counts[
-                index
-            ]
+        self._add_counts(other.exponent, other.first, other.counts)
 
     def edges(self) -> tuple[float, ...]:
         """Bounds of the bins, one more than there are bins."""
@@ -69,11 +65,19 @@ class DyadicHistogram:
         wanted = max(self.exponent, exponent, math.frexp(spread / (MAX_BINS - 1))[1])
         first = math.floor(math.ldexp(low, -wanted))
         last = math.floor(math.ldexp(high, -wanted))
-        counts = np.zeros(last - first + 1, np.int64)
-        for index in np.flatnonzero(self.counts):
-            left = math.ldexp(self.first + int(index), self.exponent)
-            counts[math.floor(math.ldexp(left, -wanted)) - first] += self.counts[index]
-        self.exponent, self.first, self.counts = wanted, first, counts
+        known = self.exponent, self.first, self.counts
+        if (wanted, first, last - first + 1) == (self.exponent, self.first, len(self.counts)):
+            return
+        self.exponent, self.first = wanted, first
+        self.counts = np.zeros(last - first + 1, np.int64)
+        self._add_counts(*known)
+
+    def _add_counts(self, exponent: int, first: int, counts: npt.NDArray[np.int64]) -> None:
+        """Add the counts of bins that are no wider than these and lie within them."""
+        seen = np.flatnonzero(counts)
+        lefts = np.ldexp((first + seen).astype(np.float64), exponent)
+        bins = np.floor(np.ldexp(lefts, -self.exponent)).astype(np.int64)
+        np.add.at(self.counts, bins - self.first, counts[seen])
 
 
 @dataclass(kw_only=True)
